@@ -1,4 +1,4 @@
-"""The chunks of a MIDI file, and the events of its tracks as places in the bytes."""
+"""The events of a track of a MIDI file, as places in the bytes."""
 
 import re
 from collections.abc import Iterator
@@ -8,10 +8,9 @@ from typing import NamedTuple
 from musicgen.errors import UserError
 
 META, SYSEX, END_OF_TRACK = 0xFF, 0xF0, 0x2F
-TRACK_NAME, MARKER = 0x03, 0x06  # kinds of meta events
+# Kinds of meta events.
+TRACK_NAME, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
 DRUM_CHANNEL = 9
-MAX_TRACKS = 512
-"""More need gigabytes to read; an orchestra has a hundred."""
 _LAST_TICK = 2**31 - 1
 
 
@@ -29,48 +28,42 @@ class Event(NamedTuple):
     stop: int
 
 
-def find_chunks(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where the chunks begin and end; the last may end past the data."""
-    start = 0
-    while start + 8 <= len(data):
-        end = start + 8 + int.from_bytes(data[start + 4 : start + 8], "big")
-        yield start, end
-        start = end
-
-
 def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
     """Yield the events of the track in `data[at:end]`, up to its end-of-track event.
 
+    The last may end behind the track, if that is cut short.
+
     Raises:
-        UserError: there is damage on which the native parser would read invalid memory; it
-            reports truncated events itself.
+        UserError: there is damage after which the events have no meaning.
     """
     time = running = 0
     while at < end:
         delta, at = _read_number(data, at, end)
         time += delta
         if time > _LAST_TICK:
-            raise _broken("a time past 2^31 ticks", at)
+            raise broken("a time past 2^31 ticks", at)
         if at >= end:
             return
         status = running
         if data[at] & 0x80:
             status, at = data[at], at + 1
         content = at
-        if status == META:
+        if 0x80 <= status < SYSEX:
+            at += 1 if 0xC0 <= status < 0xE0 else 2
+            if status < 0xA0 and content < end and data[content] & 0x80:
+                raise broken("a pitch past 127", at)
+            if 0x90 <= status < 0xA0 and at <= end and data[at - 1] & 0x80:
+                raise broken("a velocity past 127", at)
+            running = status
+        elif status == META:
             length, at = _read_number(data, at + 1, end)
             at += length
         elif status == SYSEX:
             length, at = _read_number(data, at, end)
             at += length
             running = 0
-        elif 0x80 <= status < 0xF0:
-            if status < 0xA0 and at < end and data[at] & 0x80:
-                raise _broken("a pitch past 127", at)
-            at += 1 if status >> 4 in (0xC, 0xD) else 2
-            running = status
-        else:  # including 0xF7, whose length the parser does not read
-            raise _broken("an event that is not supported", at)
+        else:  # including 0xF7
+            raise broken("an event that is not supported", at)
         yield Event(time, status, content, at)
         if status == META and data[content : content + 1] == bytes([END_OF_TRACK]):
             return
@@ -90,13 +83,18 @@ def text_bytes(kind: int, text: str) -> bytes:
     return bytes([META, kind]) + number_bytes(len(encoded)) + encoded
 
 
+def meta_value(content: bytes) -> bytes:
+    """Return what follows the kind and the length in the content of a meta event."""
+    return content[_read_number(content, 1, len(content))[1] :]
+
+
 def read_text(content: bytes) -> str:
     """Return the text in the content of a meta event: UTF-8, Shift-JIS or Latin-1, whichever fits.
 
     Latin-1 has no bytes from 0x81 to 0x9F, with which most characters of Shift-JIS begin; without
     them, a text that has no ASCII letter may be half-width katakana.
     """
-    text = content[_read_number(content, 1, len(content))[1] :]
+    text = meta_value(content)
     with suppress(UnicodeDecodeError):
         return text.decode()
     if re.search(rb"[\x81-\x9f]", text) or not re.search(rb"[A-Za-z]", text):
@@ -114,8 +112,8 @@ def _read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
             return value, offset + 1
     if at + 4 > end:
         return value, end
-    raise _broken("a number of more than 4 bytes", at)
+    raise broken("a number of more than 4 bytes", at)
 
 
-def _broken(reason: str, at: int) -> UserError:
+def broken(reason: str, at: int) -> UserError:
     return UserError(f"broken MIDI ({reason} at byte {at}); get a whole copy")

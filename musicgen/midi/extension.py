@@ -1,41 +1,45 @@
 """Music appended to a MIDI file whose own events stay as they are, byte by byte."""
 
-from collections import Counter, defaultdict
+import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.midi.channels import drum_channels
-from musicgen.midi.damaged_files import repaired
 from musicgen.midi.events import (
     DRUM_CHANNEL,
     END_OF_TRACK,
     MARKER,
     META,
+    TEMPO_CHANGE,
+    TIME_SIGNATURE,
     TRACK_NAME,
     Event,
-    find_chunks,
-    find_events,
     number_bytes,
     read_text,
     text_bytes,
 )
 from musicgen.midi.roles import names_drums
 from musicgen.midi.score import NOTE, NoteArray, Score, Track
+from musicgen.midi.tracks import (
+    CENTRE,
+    LEVELS,
+    WHEEL,
+    ChannelPitch,
+    TrackState,
+    drum_channels,
+    open_file,
+    track_states,
+)
 
 MIN_TICKS_PER_BEAT = 24
 """Coarser files cannot hold the rhythms of a continuation."""
-
-_PEDALS = (64, 66)
-_LEVELS = {7: 100, 11: 127}  # controllers of volume and expression, and where they begin
-_TEMPO, _TIME_SIGNATURE = 0x51, 0x58
-_CENTRE = (0, 64)  # of the pitch wheel
 
 _ALONE, _TOP, _INNER, _BOTTOM = range(4)  # places of a note among those that begin with it
 _LENGTHS = 64  # half octaves of durations in ticks
@@ -48,31 +52,29 @@ _OTHER_PLACE = 0.05
 _OFF, _OTHER, _ON = range(3)  # the order of events at one tick
 _LONGEST_DELTA = 2**28 - 1  # after which a delta time has no bytes
 
-_lists = partial(defaultdict[Any, list[Any]], list)
-ChannelPitch = tuple[int, int]
 TimedEvent = tuple[int, int, bytes]
 """Tick of an event, its order at that tick, and its bytes with their status."""
 
 
 @dataclass(eq=False)
-class _FileTrack:
-    """What a track holds before the end, and the events that follow there."""
+class _FileTrack(TrackState):
+    """What a track says before the end, and the events that follow there."""
 
     before: bytes = b""  # the events before the end, unchanged
     last_tick: int = 0  # of them
     end_of_track: int = 0  # its tick, in the file
-    name: str = ""
-    programs: dict[int, int] = field(default_factory=dict)  # by channel, at the end
     channels: set[int] = field(default_factory=set)  # with notes, anywhere
-    # Onset and velocity of notes that sound at the end, and those that end before, by channel.
-    open: defaultdict[ChannelPitch, list[tuple[int, int]]] = field(default_factory=_lists)
-    notes: defaultdict[int, list[tuple[int, int, int, int]]] = field(default_factory=_lists)
-    # Ticks of pedals and wheels that are not at rest, by channel and pedal; -1: wheel.
-    held: dict[tuple[int, int], int] = field(default_factory=dict)
-    # Tick and value of each change of a level before the end, by channel and controller.
-    levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=_lists)
-    struck: dict[int, int] = field(default_factory=dict)  # last onset before the end, by channel
     after: list[TimedEvent] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        texts = (read_text(text) for _, text in self.metas if text[0] == TRACK_NAME)
+        return next(filter(None, texts), "")
+
+    def played(self, channel: int) -> NoteArray:
+        """Return the notes that have ended."""
+        own = [rows for (other, _), rows in self.notes.items() if other == channel]
+        return np.array([*chain.from_iterable(own)], NOTE)
 
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
         self.after.append((tick, order, bytes(event)))
@@ -131,50 +133,50 @@ def extend(
     Raises:
         UserError: the file cannot be extended: says why.
     """
-    data, _ = repaired(data)
-    header = bytearray(data[:14])
-    ticks_per_beat = int.from_bytes(header[12:14], "big")
-    if not MIN_TICKS_PER_BEAT <= ticks_per_beat < 1 << 15:
+    file = open_file(data)
+    if file.ticks_per_beat < MIN_TICKS_PER_BEAT:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
-    pieces: list[bytes | _FileTrack] = []
-    for start, stop in find_chunks(data):
-        is_track = data[start : start + 4] == b"MTrk"
-        pieces.append(
-            _read(data, start + 8, stop, end, whole, sustain) if is_track else data[start:stop]
-        )
-    file_tracks = [piece for piece in pieces if isinstance(piece, _FileTrack)]
+    file_tracks = [
+        _read(file.data, start, events, end, whole, sustain)
+        for start, events in zip(file.starts, file.tracks, strict=True)
+    ]
     if not file_tracks:
         raise UserError("it has no track")
 
-    music = _moved(music, end, ticks_per_beat)
+    def move(ticks: NDArray[np.int64]) -> NDArray[np.int64]:  # halves round up
+        beat = music.ticks_per_beat
+        return end + (2 * ticks * file.ticks_per_beat + beat) // (2 * beat)
+
+    music = music.moved(move)
     _restore_levels(file_tracks, end)
-    placed = _place(music.tracks, file_tracks, find_track, end, programs or {}, drum_channels(data))
+    drums = drum_channels(track_states(file))
+    placed = _place(music.tracks, file_tracks, find_track, end, programs or {}, drums)
     _end_before_struck_again(file_tracks, placed)
     for track, part in placed:
         part.file_track.add_notes(part.channel, track.notes)
     for tick, bpm in music.tempos.tolist():
         tempo = min(round(60e6 / bpm), 2**24 - 1).to_bytes(3, "big")
-        file_tracks[0].add(tick, _OTHER, (META, _TEMPO, 3, *tempo))
+        file_tracks[0].add(tick, _OTHER, (META, TEMPO_CHANGE, 3, *tempo))
     for tick, numerator, denominator in music.time_signatures:
         signature = (numerator, denominator.bit_length() - 1, 24, 8)
-        file_tracks[0].add(tick, _OTHER, (META, _TIME_SIGNATURE, 4, *signature))
+        file_tracks[0].add(tick, _OTHER, (META, TIME_SIGNATURE, 4, *signature))
     for tick, text in music.markers:
         file_tracks[0].add(tick, _OTHER, text_bytes(MARKER, text))
 
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
-    if added:
-        header[8:10] = b"\0\1"
-        header[10:12] = (len(file_tracks) + len(added)).to_bytes(2, "big")
-    pieces[0] = bytes(header) + data[14 : next(find_chunks(data))[1]]
-    return b"".join(p.chunk() if isinstance(p, _FileTrack) else p for p in [*pieces, *added])
+    chunks = [track.chunk() for track in [*file_tracks, *added]]
+    header = struct.pack(">IHHH", 6, 1 if added else file.form, len(chunks), file.ticks_per_beat)
+    return b"".join([b"MThd", header, *chunks, file.others])
 
 
-def _read(data: bytes, start: int, stop: int, end: int, whole: bool, sustain: int) -> _FileTrack:
-    """Read the track in `data[start:stop]`."""
+def _read(
+    data: bytes, start: int, events: Sequence[Event], end: int, whole: bool, sustain: int
+) -> _FileTrack:
+    """Read the track that begins at an offset."""
     track = _FileTrack()
     kept = start  # where the events before the end stop
     closing: Counter[ChannelPitch] = Counter()
-    for event in find_events(data, start, stop):
+    for event in events:
         content = data[event.content : event.stop]
         if event.status == META and content[0] == END_OF_TRACK:
             if whole or event.tick < end:
@@ -187,47 +189,22 @@ def _read(data: bytes, start: int, stop: int, end: int, whole: bool, sustain: in
             track.channels.add(channel)
         if event.tick < end:
             kept, track.last_tick = event.stop, event.tick
-            _follow(track, event, content)
+            track.read(data, [event])
         elif is_note and not is_on and closing[key := (channel, content[0])] < len(track.open[key]):
             closing[key] += 1
             track.add(min(event.tick, end + sustain), _OFF, (event.status, *content))
         elif whole:
             track.add(event.tick, _OFF, (event.status, *content))
             if kind in (0xB, 0xE):
-                _follow(track, event, content)
+                track.read(data, [event])
     track.before = data[start:kept]
     for (channel, pitch), sounding in track.open.items():
         for _ in sounding[closing[channel, pitch] :]:
             track.add(end, _OFF, (0x80 | channel, pitch, 64))
     for (channel, control), tick in track.held.items():
-        status, values = (0xE0, _CENTRE) if control < 0 else (0xB0, (control, 0))
+        status, values = (0xE0, CENTRE) if control == WHEEL else (0xB0, (control, 0))
         track.add(max(end, tick), _OFF, (status | channel, *values))
     return track
-
-
-def _follow(track: _FileTrack, event: Event, content: bytes) -> None:
-    """Record what an event leaves behind."""
-    kind, channel = event.status >> 4, event.status & 0xF
-    if event.status == META:
-        if content[0] == TRACK_NAME and not track.name:
-            track.name = read_text(content)
-    elif kind in (8, 9):
-        if kind == 9 and content[1]:
-            track.struck[channel] = event.tick
-            track.open[channel, content[0]].append((event.tick, content[1]))
-        elif track.open[channel, content[0]]:
-            onset, velocity = track.open[channel, content[0]].pop(0)
-            track.notes[channel].append((onset, event.tick - onset, content[0], velocity))
-    elif kind == 0xC:
-        track.programs[channel] = content[0]
-    elif kind == 0xB and content[0] in _LEVELS:
-        track.levels[channel, content[0]].append((event.tick, content[1]))
-    elif kind == 0xE or (kind == 0xB and content[0] in _PEDALS):
-        key = (channel, -1 if kind == 0xE else content[0])
-        track.held.pop(key, None)
-        bent_or_down = tuple(content) != _CENTRE if kind == 0xE else content[1] >= 64
-        if bent_or_down:
-            track.held[key] = event.tick
 
 
 def _restore_levels(file_tracks: Sequence[_FileTrack], end: int) -> None:
@@ -235,31 +212,10 @@ def _restore_levels(file_tracks: Sequence[_FileTrack], end: int) -> None:
     for track in file_tracks:
         for (channel, control), changes in track.levels.items():
             last = max(each.struck.get(channel, -1) for each in file_tracks)
-            before = [(0, _LEVELS[control]), *changes]
+            before = [(0, LEVELS[control]), *changes]
             heard = [value for tick, value in before if tick <= last and value]
             if heard and heard[-1] != changes[-1][1]:
                 track.add(max(end, changes[-1][0]), _OFF, (0xB0 | channel, control, heard[-1]))
-
-
-def _moved(music: Score, end: int, ticks_per_beat: int) -> Score:
-    """Return the music from tick `end` on, in the resolution of the file."""
-
-    def move(ticks: NDArray[np.int64]) -> NDArray[np.int64]:  # halves round up
-        beat = music.ticks_per_beat
-        return end + (2 * ticks * ticks_per_beat + beat) // (2 * beat)
-
-    tracks = []
-    for track in music.tracks:
-        notes = track.notes.copy()
-        notes["onset"] = move(track.notes["onset"])
-        notes["duration"] = move(track.notes["onset"] + track.notes["duration"]) - notes["onset"]
-        notes["duration"] = np.maximum(notes["duration"], 1)
-        tracks.append(replace(track, notes=notes))
-    tempos = music.tempos.copy()
-    tempos["tick"] = move(tempos["tick"])
-    events: Iterable[list[Any]] = (music.time_signatures, music.markers)
-    moved = ([e._replace(tick=int(move(np.array(e.tick)))) for e in each] for each in events)
-    return Score(ticks_per_beat, tracks, tempos, *moved)
 
 
 def _place(
@@ -281,7 +237,7 @@ def _place(
     found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):
         matches = [part for part, role in zip(parts, roles, strict=True) if role == index]
-        playing = [part for part in matches if part.file_track.notes[part.channel]]
+        playing = [part for part in matches if len(part.file_track.played(part.channel))]
         named = [p for p in matches if p.file_track.name.strip().lower() == track.name.lower()]
         if playing:
             found[index] = playing
@@ -309,7 +265,7 @@ def _place(
         elif index in new_programs:
             for file_track, channel in found[index]:
                 file_track.add(end, _OTHER, (0xC0 | channel, new_programs[index]))
-        known = [np.array(part.file_track.notes[part.channel], NOTE) for part in found[index]]
+        known = [part.file_track.played(part.channel) for part in found[index]]
         part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
         for number, part in enumerate(found[index]):
             placed.append((replace(track, notes=track.notes[part_of == number]), part))

@@ -1,36 +1,40 @@
 """Conversion of MIDI files, and of other libraries' objects, to and from `Score`."""
 
 import io
-import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from operator import attrgetter, itemgetter
+from collections import defaultdict
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
 import symusic
-from numpy.typing import NDArray
 
 from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
-from musicgen.midi.channels import for_parser
-from musicgen.midi.damaged_files import UNCLOSED, close_notes, repaired
+from musicgen.midi.events import (
+    DRUM_CHANNEL,
+    KEY_SIGNATURE,
+    MARKER,
+    TEMPO_CHANGE,
+    TIME_SIGNATURE,
+    TRACK_NAME,
+    meta_value,
+    read_text,
+)
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
 from musicgen.midi.roles import names_drums
 from musicgen.midi.score import (
-    NOTE,
     TEMPO,
     KeySignature,
     Marker,
-    NoteArray,
     Score,
     TimeSignature,
     Track,
     notes_from,
     sort_notes,
 )
+from musicgen.midi.tracks import Note, drum_channels, open_file, track_states
 from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 
@@ -63,28 +67,55 @@ def read_with_data(path: str | Path) -> tuple[Score, bytes]:
 def loads(data: bytes) -> Score:
     """Return the `Score` in the bytes of a MIDI file; raise `UserError` if there is none.
 
-    Impossible tempi and time signatures (0 bpm, 0/4), those of a single beat (1/4) and tracks
-    without events are omitted. A note without an end ends at the next note-off of its key, or else
-    with its track, after 4 beats at most. `Score.repairs` lists these changes.
+    Each channel of a track with notes is a track, in the program that the channel has in any track;
+    drums are those of channel 9, of a bank or a name of drums. Impossible tempi and time signatures
+    (0 bpm, 0/4) and those of a single beat (1/4) are omitted. A note without an end ends at the
+    next note-off of its key, or else with its track, after 4 beats at most. `Score.repairs` lists
+    these changes.
     """
-    data, repairs = repaired(data)
-    data = for_parser(data)
-    try:
-        parsed: Any = symusic.Score.from_midi(data)
-    except Exception as error:  # the parser raises various types
-        reason = str(error).removeprefix("MiniMidi: ").split("!")[0]
-        raise UserError(f"broken MIDI ({reason}); export it again from a music program") from None
-    score = _from_symusic(parsed)
-    num_notes = parsed.note_num()
-    with suppress(Exception):  # the parser reads some damaged tracks only unchanged
-        for power in range(0, 13, 3):  # more than one pass only if notes have no end
-            parsed = symusic.Score.from_midi(close_notes(data, 2**power))
-            if parsed.note_num() == num_notes:
-                break
-            num_notes = parsed.note_num()
-            score = _from_symusic(parsed, unclosed=UNCLOSED)
-    score.repairs = [*repairs, *score.repairs]
-    return score
+    file = open_file(data)
+    states = track_states(file)
+    num_closed = sum(state.end_notes(4 * file.ticks_per_beat) for state in states)
+    programs = {c: p for state in states[::-1] for c, p in state.first_programs.items()}
+    drums, tracks = drum_channels(states), list[Track]()
+    for state in states:
+        names = [read_text(content) for _, content in state.metas if content[0] == TRACK_NAME]
+        parts: defaultdict[tuple[int, int], list[Note]] = defaultdict(list)
+        for (channel, program), notes in state.notes.items():
+            if program is None:  # one that comes later in the track does not count before
+                program = 0 if channel in state.programs else programs.get(channel, 0)
+            parts[DRUM_CHANNEL if channel in drums else channel, program] += notes
+        for (channel, program), notes in sorted(parts.items()):
+            name = names[-1] if names else ""
+            is_drum = channel == DRUM_CHANNEL or names_drums(name, program)
+            tracks.append(Track(name, program, is_drum, notes_from(notes)))
+    metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for tick, content in sorted((m for s in states for m in s.metas), key=itemgetter(0)):
+        metas[content[0]].append((tick, content))
+    values = {kind: [(tick, meta_value(x)) for tick, x in some] for kind, some in metas.items()}
+    lengths = [(tick, int.from_bytes(x[:3], "big")) for tick, x in values.get(TEMPO_CHANGE, ())]
+    tempos = [(tick, 60e6 / length) for tick, length in lengths if length]
+    # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
+    # metre write 1/4; as an upbeat it is a bar that the next signature cuts short.
+    signatures = [(tick, x[0], 1 << x[1]) for tick, x in values.get(TIME_SIGNATURE, ())]
+    valid = [TimeSignature(*each) for each in signatures if each[1] > 1 and each[2] <= 64]
+    keys = [(tick, (x[0] + 128) % 256 - 128) for tick, x in values.get(KEY_SIGNATURE, ())]
+    markers = [Marker(tick, read_text(content)) for tick, content in metas[MARKER]]
+    repairs = {
+        "notes without an end closed": num_closed,
+        "impossible tempi left out": len(lengths) - len(tempos),
+        "unusable time signatures left out": len(signatures) - len(valid),
+        "notes under the sustain pedal, which is not heard": sum(x.num_pedalled for x in states),
+    }
+    return Score(
+        file.ticks_per_beat,
+        tracks,
+        np.array(tempos, TEMPO),
+        valid,
+        [marker for marker in markers if marker.text],
+        [*file.repairs, *(pluralize(count, repair) for repair, count in repairs.items() if count)],
+        [KeySignature(tick, fifths) for tick, fifths in keys if -7 <= fifths <= 7],
+    )
 
 
 def write(score: Score, path: str | Path) -> None:
@@ -129,25 +160,14 @@ def find_music(folder: str | Path) -> list[Path]:
         raise UserError(f"{folder}: no such folder; give one that holds MIDI files or scores")
     found = [
         path
-        for path in _walk(folder)
+        for parent, _, names in os.walk(folder)
+        for path in (Path(parent, name) for name in names)
         # macOS creates `._name.mid` resource forks beside the real files.
         if path.suffix.lower() in MUSIC_SUFFIXES and path.name[0] != "." and path.is_file()
     ]
     if not found:
         raise UserError(f"{folder}: holds no MIDI file and no score; give a folder that does")
-    return found
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield what is below a folder, sorted by path, but for folders; follow no links to folders."""
-    entries: list[tuple[str, bool]] = []
-    with suppress(PermissionError), os.scandir(folder) as found:
-        entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
-    for name, is_folder in entries:
-        if is_folder:
-            yield from _walk(folder / name)
-        else:
-            yield folder / name
+    return sorted(found)
 
 
 def without_suffix(name: str) -> str:
@@ -191,74 +211,6 @@ def to_library(data: bytes, library: Literal["miditoolkit", "muspy", "pretty_mid
     import muspy
 
     return muspy.from_mido(mido.MidiFile(file=file, charset="utf-8"))
-
-
-def _from_symusic(parsed: Any, unclosed: float = math.inf) -> Score:
-    """Convert the parser's Score; notes of `unclosed` ticks or more have no end in the file."""
-    tracks = []
-    num_closed = num_pedalled = 0
-    for track in parsed.tracks:
-        columns = track.notes.numpy()
-        notes = np.empty(len(columns["time"]), NOTE)
-        notes["onset"], notes["duration"] = columns["time"], columns["duration"]
-        notes["pitch"], notes["velocity"] = columns["pitch"], columns["velocity"]
-        # The parser's bytes and 32-bit ticks overflow in damaged files.
-        if (notes.view(np.int64) < 0).any():
-            damage = "velocity past 127, or a time past 2^31 ticks"
-            raise UserError(f"broken MIDI ({damage}); get a whole copy")
-        is_open = notes["duration"] >= unclosed
-        if is_open.any():
-            longest = 4 * parsed.ticks_per_quarter
-            notes["duration"][is_open] -= int(unclosed)
-            notes["duration"][is_open] = _open_durations(notes[is_open], notes[~is_open], longest)
-            num_closed += int(is_open.sum())
-        num_pedalled += _count_pedalled(notes, track.pedals.numpy())
-        is_drum = track.is_drum or names_drums(track.name, track.program)
-        tracks.append(Track(track.name, track.program, is_drum, notes))
-    # The order at one tick is kept.
-    by_time = attrgetter("time")
-    tempos = [t for t in sorted(parsed.tempos, key=by_time) if 0 < t.qpm < math.inf]
-    # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
-    # metre write 1/4; as an upbeat it is a bar that the next signature cuts short.
-    signatures = sorted(parsed.time_signatures, key=by_time)
-    valid = [s for s in signatures if s.numerator > 1 and 0 < s.denominator <= 64]
-    keys = sorted(parsed.key_signatures, key=by_time)
-    score = Score(
-        parsed.ticks_per_quarter,
-        tracks,
-        np.array([(t.time, t.qpm) for t in tempos], TEMPO),
-        [TimeSignature(s.time, s.numerator, s.denominator) for s in valid],
-        [Marker(m.time, m.text) for m in sorted(parsed.markers, key=by_time)],
-        key_signatures=[KeySignature(k.time, k.key) for k in keys if -7 <= k.key <= 7],
-    )
-    repairs = {
-        "notes without an end closed": num_closed,
-        "impossible tempi left out": len(parsed.tempos) - len(tempos),
-        "unusable time signatures left out": len(signatures) - len(valid),
-        "notes under the sustain pedal, which is not heard": num_pedalled,
-    }
-    score.repairs = [pluralize(count, repair) for repair, count in repairs.items() if count]
-    return score
-
-
-def _count_pedalled(notes: NoteArray, pedals: Mapping[str, NDArray[np.int64]]) -> int:
-    """Return how many notes end while the sustain pedal is down."""
-    end, down = notes["onset"] + notes["duration"], pedals["time"]
-    up = np.append(down + pedals["duration"], 0)[np.searchsorted(down, end, "right") - 1]
-    return int(np.count_nonzero(end < up))
-
-
-def _open_durations(notes: NoteArray, others: NoteArray, longest: int) -> NDArray[np.int64]:
-    """Return durations of notes without an end: until the next note-off of the key.
-
-    Without one they last until the end of the track, as in `notes`, or for `longest` ticks.
-    """
-    ends = np.sort(others["pitch"] << 32 | others["onset"] + others["duration"])
-    after = notes["pitch"] << 32 | notes["onset"] + 1
-    release = np.append(ends, 128 << 32)[np.searchsorted(ends, after)]
-    is_released = release >> 32 == notes["pitch"]
-    at_end = np.clip(notes["duration"], 1, longest)
-    return np.where(is_released, release - (notes["pitch"] << 32) - notes["onset"], at_end)
 
 
 def _from_muspy(music: Any) -> Score:

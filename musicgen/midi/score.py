@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ TEMPO = np.dtype([("tick", "i8"), ("bpm", "f8")])
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
 NoteArray = NDArray[np.void]
+Move = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+"""Returns new ticks of ticks."""
 
 
 class Marker(NamedTuple):
@@ -181,6 +183,40 @@ class Score:
             bar = self.bar_ticks(s)
             spans.append(np.arange(s.tick, min(edge, end, s.tick + bar * max_bars), bar))
         return np.concatenate(spans).astype(np.int64)
+
+    def moved(
+        self, move: Move, move_event: Move | None = None, move_end: Move | None = None
+    ) -> Score:
+        """Return the score with its events at other ticks.
+
+        Args:
+            move: returns the new ticks of onsets, and by default of all else.
+            move_event: of tempi, metres, markers and keys.
+            move_end: of ends of notes, which come a tick or more after their onsets.
+        """
+        move_event, move_end = move_event or move, move_end or move
+
+        def moved(events: list[Any]) -> list[Any]:
+            ticks = move_event(np.array([each.tick for each in events], np.int64)).tolist()
+            return [e._replace(tick=tick) for e, tick in zip(events, ticks, strict=True)]
+
+        tracks = []
+        for track in self.tracks:
+            notes = track.notes.copy()
+            notes["onset"] = move(notes["onset"])
+            end = move_end(track.notes["onset"] + notes["duration"])
+            notes["duration"] = np.maximum(end - notes["onset"], 1)
+            tracks.append(replace(track, notes=notes))
+        tempos = self.tempos.copy()
+        tempos["tick"] = move_event(tempos["tick"])
+        return replace(
+            self,
+            tracks=tracks,
+            tempos=tempos,
+            time_signatures=moved(self.time_signatures),
+            markers=moved(self.markers),
+            key_signatures=moved(self.key_signatures),
+        )
 
     def clip(self, start: int, end: int) -> Score:
         """Return the notes that begin in the ticks [start, end), moved to tick 0.

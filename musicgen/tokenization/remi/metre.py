@@ -6,12 +6,12 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import zip_longest
 from math import ceil
-from typing import Any
 
 import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, TimeSignature
+from musicgen.midi.score import Move
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Losses
 from musicgen.tokenization.quantization import find_changes
@@ -28,8 +28,6 @@ MAX_EMPTY_BARS = 64
 
 _MOST_BARS = 2**16
 """Of one time signature; damaged files may have millions."""
-
-Move = Callable[[IntArray], IntArray]
 
 COMMON_TIME = (4, 4)
 """The metre of a MIDI file before its first time signature."""
@@ -192,29 +190,10 @@ def _retimed(score: Score, points: Sequence[tuple[int, int]]) -> tuple[Score, Mo
     def move(ticks: IntArray) -> IntArray:
         return np.interp(ticks, old, new).round().astype(np.int64)
 
-    def events(rows: Sequence[Any]) -> list[Any]:
-        return [row._replace(tick=int(move(row.tick)) if row.tick else 0) for row in rows]
+    def move_event(ticks: IntArray) -> IntArray:
+        return np.where(ticks > 0, move(ticks), 0)
 
-    tracks = []
-    for track in score.tracks:
-        notes = track.notes.copy()
-        notes["onset"] = move(notes["onset"])
-        end_tick = move(track.notes["onset"] + track.notes["duration"] - 1) + 1
-        notes["duration"] = np.maximum(end_tick - notes["onset"], 1)
-        tracks.append(replace(track, notes=notes))
-    tempos = score.tempos.copy()
-    tempos["tick"] = np.where(tempos["tick"] > 0, move(tempos["tick"]), 0)
-    return (
-        replace(
-            score,
-            tracks=tracks,
-            tempos=tempos,
-            time_signatures=events(score.time_signatures),
-            markers=events(score.markers),
-            key_signatures=events(score.key_signatures),
-        ),
-        move,
-    )
+    return score.moved(move, move_event, lambda ends: move(ends - 1) + 1), move
 
 
 def _parse(name: str) -> tuple[int, int]:

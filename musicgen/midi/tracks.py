@@ -1,0 +1,238 @@
+"""The tracks of a MIDI file: their events, repaired where they are damaged, and what these say."""
+
+import re
+import struct
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from musicgen.errors import UserError
+from musicgen.midi.events import (
+    DRUM_CHANNEL,
+    END_OF_TRACK,
+    KEY_SIGNATURE,
+    META,
+    TEMPO_CHANGE,
+    TIME_SIGNATURE,
+    Event,
+    broken,
+    find_events,
+)
+from musicgen.text import pluralize
+
+MAX_TRACKS = 512
+"""More need gigabytes to read; an orchestra has a hundred."""
+
+_LONGEST_WRAPPER = 1024  # bytes before the header of a file in RIFF or MacBinary
+_SIZES = {TEMPO_CHANGE: 3, TIME_SIGNATURE: 4, KEY_SIGNATURE: 2}  # bytes
+_NO_MEANING = 0x7F  # the kind of meta events of a single program
+_DRUM_BANKS = (120, 126, 127)  # of GM2 and XG
+
+BANK, SUSTAIN, SOSTENUTO = 0, 64, 66  # controllers
+LEVELS = {7: 100, 11: 127}  # controllers of volume and expression, and where they begin
+WHEEL, CENTRE = -1, (0, 64)  # of the pitch, as if it were a controller, and where it rests
+
+Note = tuple[int, int, int, int]
+ChannelPitch = tuple[int, int]
+_lists = partial(defaultdict[Any, list[Any]], list)
+
+
+class MidiFile(NamedTuple):
+    """A file without its damage.
+
+    Attributes:
+        data: its bytes, in which the events lie.
+        form: 0 for a single track, 1 for any number.
+        starts: where the tracks begin.
+        tracks: the events of each, up to its end.
+        others: chunks of other kinds.
+        repairs: what was changed, in words.
+    """
+
+    data: bytes
+    form: int
+    ticks_per_beat: int
+    starts: list[int]
+    tracks: list[list[Event]]
+    others: bytes
+    repairs: list[str]
+
+
+def open_file(data: bytes) -> MidiFile:
+    """Find the tracks of a file.
+
+    What stands before the header is left out, as is the rest of a long header. Tracks end at their
+    end-of-track events, whatever their lengths say, and count by themselves. Meta events with too
+    few bytes become ones without a meaning.
+
+    Raises:
+        UserError: there is no music with beats, or it cannot be read.
+    """
+    if not data:
+        raise UserError("the file is empty; export it again from a music program")
+    data = data[max(0, data.find(b"MThd", 0, _LONGEST_WRAPPER)) :]
+    if data[:4] != b"MThd" or len(data) < 14:
+        raise UserError("not a MIDI file (no MThd header); give a standard MIDI file")
+    length, form, count, division = struct.unpack(">IHHH", data[4:14])
+    if division == 0:
+        raise UserError("the header says 0 ticks a beat; export it again from a music program")
+    if division >> 15:
+        raise UserError("its time is in frames (SMPTE), without beats; export it in ticks a beat")
+    if length < 6 or 8 + length > len(data):
+        raise UserError(f"broken MIDI (a header of {length} bytes); get a whole copy")
+    starts, tracks = list[int](), list[list[Event]]()
+    others, changed = bytearray(), Counter[str]()
+    at = 8 + length
+    while at + 8 <= len(data):
+        start, end = at, at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+        if data[at : at + 4] == b"MTrk":
+            events, stop, at = _find_track(data, at + 8, end)
+            starts.append(start + 8)
+            tracks.append(events)
+            changed["tracks of a wrong length, read to the end of its events"] += stop != end
+        elif end > len(data):
+            break
+        else:
+            others += data[start:end]
+            at = end
+    if form > 2 or (form == 2 and len(tracks) > 1):
+        what = "separate pieces (format 2)" if form == 2 else f"of an unknown format ({form})"
+        raise UserError(f"its tracks are {what}; export it as format 1")
+    if len(tracks) > MAX_TRACKS:
+        raise UserError(f"it has {len(tracks):,} tracks, more than {MAX_TRACKS}; split it")
+    fixed = bytearray(data)
+    for at in (e.content for events in tracks for e in events if e.status == META):
+        if data[at + 1] < _SIZES.get(data[at], 0):
+            fixed[at] = _NO_MEANING
+            changed["meta events with too few bytes left out"] += 1
+    form = 1 if form == 1 else int(len(tracks) > 1)
+    repairs = [pluralize(number, nouns) for nouns, number in changed.items() if number]
+    if len(tracks) != count:
+        repairs.append("the header's number of tracks made right")
+    return MidiFile(bytes(fixed), form, division, starts, tracks, bytes(others), repairs)
+
+
+def _find_track(data: bytes, start: int, end: int) -> tuple[list[Event], int, int]:
+    """Return a track's events, where they end, and where the next chunk begins.
+
+    Raises:
+        UserError: the file ends within the track, or its events have no meaning.
+    """
+    following = data.find(b"MTrk", max(start, min(end, len(data))))
+    # A length may be too small: where it ends, neither a chunk nor the file's end follows.
+    is_short = end < len(data) and not re.match(rb"[A-Za-z ]{4}", data[end : end + 4])
+    limit = (following if following >= 0 else len(data)) if is_short else min(end, len(data))
+    events = list(find_events(data, start, limit))
+    _, status, content, stop = events[-1] if events else Event(0, 0, start, start)
+    if status == META and data[content:stop] == bytes([END_OF_TRACK, 0]):
+        another = data.find(b"MTrk", stop, max(stop, end))
+        return events, stop, another if another >= 0 else min(max(stop, end), len(data))
+    if end > len(data):
+        place = f"{end - len(data)} bytes past the end of the file"
+        raise UserError(f"cut short: a track ends {place}; get a whole copy")
+    events = [event for event in events if event.content <= end]
+    if events and events[-1].stop > end:
+        raise broken("an event past the end of its track", events[-1].content)
+    return events, end, end
+
+
+@dataclass(eq=False)
+class TrackState:
+    """What the events of a track have said so far.
+
+    Attributes:
+        metas: tick and content of its meta events.
+        programs: the last of each channel, and as `first_programs` the first.
+        open: onset, velocity and program of notes that sound, by channel and pitch.
+        notes: onset, duration, pitch and velocity of those that have ended, by channel and program;
+            None: before the first.
+        struck: the last onset of each channel.
+        held: ticks of pedals and wheels that are not at rest, by channel and controller.
+        num_pedalled: notes that have ended while the sustain pedal is down.
+        levels: tick and value of each change of a level, by channel and controller.
+        banks: those of channels before their first notes.
+        tick: of the last event.
+    """
+
+    metas: list[tuple[int, bytes]] = field(default_factory=list)
+    programs: dict[int, int] = field(default_factory=dict)
+    first_programs: dict[int, int] = field(default_factory=dict)
+    open: defaultdict[ChannelPitch, list[tuple[int, int, int | None]]] = field(
+        default_factory=_lists
+    )
+    notes: defaultdict[tuple[int, int | None], list[Note]] = field(default_factory=_lists)
+    struck: dict[int, int] = field(default_factory=dict)
+    held: dict[tuple[int, int], int] = field(default_factory=dict)
+    num_pedalled: int = 0
+    levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=_lists)
+    banks: dict[int, int] = field(default_factory=dict)
+    tick: int = 0
+
+    def read(self, data: bytes, events: Iterable[Event]) -> None:
+        """Take note of the next events."""
+        for tick, status, at, stop in events:
+            kind, channel = status >> 4, status & 0xF
+            if kind == 9 and data[at + 1]:
+                self.struck[channel] = tick
+                program = self.programs.get(channel)
+                self.open[channel, data[at]].append((tick, data[at + 1], program))
+            elif kind in (8, 9):
+                if sounding := self.open[channel, data[at]]:
+                    onset, velocity, program = sounding.pop(0)
+                    note = onset, tick - onset, data[at], velocity
+                    self.notes[channel, program].append(note)
+                    self.num_pedalled += (channel, SUSTAIN) in self.held
+            elif kind == 0xC:
+                self.first_programs.setdefault(channel, data[at])
+                self.programs[channel] = data[at]
+            elif kind == 0xB and data[at] in LEVELS:
+                self.levels[channel, data[at]].append((tick, data[at + 1]))
+            elif kind == 0xB and data[at] in (SUSTAIN, SOSTENUTO):
+                self._hold((channel, data[at]), tick, data[at + 1] >= 64)
+            elif kind == 0xB and data[at] == BANK and channel not in self.struck:
+                self.banks[channel] = data[at + 1]
+            elif kind == 0xE:
+                self._hold((channel, WHEEL), tick, (data[at], data[at + 1]) != CENTRE)
+            elif status == META:
+                self.metas.append((tick, data[at:stop]))
+            self.tick = tick
+
+    def _hold(self, key: tuple[int, int], tick: int, is_held: bool) -> None:
+        self.held.pop(key, None)
+        if is_held:
+            self.held[key] = tick
+
+    def end_notes(self, longest: int) -> int:
+        """End the notes that have no end in the file; return how many these are.
+
+        Each lasts until the next end of its key, or else for the rest, `longest` ticks at most.
+        """
+        sounding = {key: notes for key, notes in self.open.items() if notes}
+        for (channel, pitch), notes in sounding.items():
+            own = [rows for (other, _), rows in self.notes.items() if other == channel]
+            ends = sorted(
+                on + length for rows in own for on, length, key, _ in rows if key == pitch
+            )
+            for onset, velocity, program in notes:
+                following = bisect_right(ends, onset)
+                length = min(max(1, self.tick - onset), longest)
+                length = ends[following] - onset if following < len(ends) else length
+                self.notes[channel, program].append((onset, length, pitch, velocity))
+        return sum(map(len, sounding.values()))
+
+
+def track_states(file: MidiFile) -> list[TrackState]:
+    """Return what the events of each track say, up to its end."""
+    states = [TrackState() for _ in file.tracks]
+    for state, events in zip(states, file.tracks, strict=True):
+        state.read(file.data, events)
+    return states
+
+
+def drum_channels(states: Sequence[TrackState]) -> set[int]:
+    """Return the channels of drums: 9, and those whose first notes have a bank of drums."""
+    banks = [each for state in states for each in state.banks.items()]
+    return {DRUM_CHANNEL, *(channel for channel, bank in banks if bank in _DRUM_BANKS)}
