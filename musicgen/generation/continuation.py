@@ -181,8 +181,13 @@ class Continuation:
             written = self.score.tracks[index]
             notes = written.notes[written.notes["onset"] >= self.prompt.end_tick * (first > 0)]
             end = to_grid(notes["onset"] + notes["duration"], ticks, TICKS_PER_BEAT)
-            notes["onset"] = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
+            onset = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
+            notes["onset"], end = (
+                np.interp(x, *kept.places[::-1]).round().astype(np.int64) for x in (onset, end)
+            )
             notes["duration"] = np.minimum(end, stop) - notes["onset"]
+            # What is in the silence of an incomplete bar is nowhere in the piece.
+            notes = notes[np.abs(np.interp(notes["onset"], *kept.places) - onset) < 1]
             places = np.flatnonzero(roles == index).tolist()
             part = find_parts(notes, [own.tracks[place].notes for place in places or [0]])
             for number, place in enumerate(places):

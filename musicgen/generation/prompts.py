@@ -245,7 +245,10 @@ def kept_prompt(
         kept = tokenizer.keep_parts(score, keep, start, stop)
     if not (kept.given < 0).any():
         raise UserError(f"{name}: nothing is left to write")
-    steps = [(round(m.tick * per_tick), chord_index(m.text) or 0) for m in asked]
+    ticks = np.interp([m.tick for m in asked], *kept.places).tolist()
+    changes = [chord_index(m.text) or 0 for m in asked]
+    steps = [(round(tick * per_tick), chord) for tick, chord in zip(ticks, changes, strict=True)]
+    start = round(np.interp(first, *kept.places) * per_tick) if first else 0
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
 
     def as_parts(roles: set[int | None]) -> Score:

@@ -32,6 +32,9 @@ SCRAMBLED = {"Pitch": 7, "Duration": 3, "Chord": 140}
 """How far `Tokenizer.scramble` moves the ids of these families; all chords are within reach."""
 
 
+_IN_WHOLE_BARS = np.array([[0, 2**39]] * 2)
+
+
 class KeptParts(NamedTuple):
     """A piece of which some parts are given, and others are to be written.
 
@@ -41,6 +44,8 @@ class KeptParts(NamedTuple):
         written: the decoded tracks to be written.
         start: grid step from which they replace the score's.
         stop: grid step at which the last given bar ends; None: with the ids.
+        places: ticks of the score, and where they are in its whole bars; between, time passes in
+            both, or in one. [2, N]
     """
 
     given: IntArray
@@ -48,6 +53,7 @@ class KeptParts(NamedTuple):
     written: Sequence[int]
     start: int = 0
     stop: int | None = None
+    places: IntArray = _IN_WHOLE_BARS
 
 
 class Tokenizer(TokenCoordinates):

@@ -1,5 +1,6 @@
 """Voices that are kept, to which the model writes the others."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -211,6 +212,36 @@ def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
     names = [SONGS.vocabulary.token(i) for i in piece.tokens[:9]]
     if "key" in options:
         assert "Key_-3" in names
+
+
+@pytest.mark.parametrize("prompt_bars", [None, 2])
+@pytest.mark.parametrize(("first", "end"), [(0, 192), (480, 576)], ids=["upbeat", "cut bar"])
+def test_an_incomplete_bar_of_a_song_is_as_long_as_in_the_file(first, end, prompt_bars):
+    def shorter(ticks):
+        return np.where(ticks < end, np.minimum(ticks, first), ticks - (end - first))
+
+    def cut(track):
+        rows = [row for row in track.notes.tolist() if not first <= row[0] < end]
+        times = [(shorter(row[0]), shorter(row[0] + row[1])) for row in rows]
+        rows = [(on, off - on, *row[2:]) for (on, off), row in zip(times, rows, strict=True)]
+        return dataclasses.replace(track, notes=notes_from(rows))
+
+    rests = accompanied()  # where it is cut
+    rests.tracks[0].notes = notes_from([(192, 96, 70, 90), (672, 90, 69, 90)])
+    for track in rests.tracks:
+        onset = track.notes["onset"]
+        track.notes = track.notes[(onset < first) | (onset >= end)]
+    metres = [s._replace(tick=int(shorter(s.tick))) for s in rests.time_signatures]
+    if not first:
+        metres[0] = TimeSignature(96, 3, 4)
+    tracks = [*map(cut, rests.tracks)]
+    incomplete = dataclasses.replace(rests, tracks=tracks, time_signatures=metres)
+    options = {"keep": "voice", "prompt_bars": prompt_bars, "seed": 3}
+    (whole,), (file,) = write(rests, SONGS, **options)
+    (piece,), (found,) = write(incomplete, SONGS, **options)
+    assert piece.tokens.tolist() == whole.tokens.tolist()
+    assert found.tracks == [*map(cut, file.tracks)]
+    assert found.time_signatures == metres
 
 
 def test_a_continuation_is_of_the_parts_of_its_piece():

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import ParameterError
 from musicgen.midi import Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.bars import FIFTHS, InBars, arranged, chord_changes, steps_in_bars
@@ -245,8 +245,12 @@ class Songs(InBars):
         self, score: Score, names: Sequence[str], start: int, stop: int | None
     ) -> KeptParts:
         losses = self.in_bars(score)
-        if losses.score is not score:
-            raise UserError("keep needs whole bars; this piece has an upbeat or a bar cut short")
+        edges = np.append(score.bar_starts(), 2**39)
+        ticks = np.unique(np.maximum([edges - 1, edges], 0))
+        places = np.stack([ticks, losses.move(ticks)])
+        tick = np.array([start, stop or 0]) * score.ticks_per_beat / POSITIONS_PER_BEAT
+        moved, end = losses.grid(losses.move(tick.round().astype(np.int64))).tolist()
+        start, stop, score = start and moved, None if stop is None else end, losses.score
         known, asked = [x.name.lower() for x in self.instruments], [x.lower() for x in names]
         roles = [self.find_track(track) for track in score.tracks]
         pairs = [*zip(score.tracks, roles, strict=True)]
@@ -275,7 +279,7 @@ class Songs(InBars):
             chosen = [-1] * (self.chords and at < len(bar))  # chords before the parts
             given += [*bar[:at], *chosen, *bar[at:], -1] if line >= start else [*bar]
         given.append(bars[min(last, len(bars) - 1)])  # ends the last bar
-        return KeptParts(np.array(given), roles, written, start, int(lines[last]))
+        return KeptParts(np.array(given), roles, written, start, int(lines[last]), places)
 
 
 def _equal_ratios(bins: Sequence[int]) -> list[int]:
