@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from musicgen import __version__
 from musicgen.midi import read
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,8 @@ def scripts(wheel, tmp_path_factory) -> Path:
 
 def test_the_wheel_carries_configurations_and_models(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert wheel.name.startswith("musicgen_symbolic-")  # the import stays musicgen
+    assert wheel.name.startswith(f"musicgen_symbolic-{__version__}-")  # the import stays musicgen
+    assert f"version: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert "musicgen/data/corpora/bach_chorales.json" in names
     assert "musicgen/report/page/composer/page.html" in names
     assert "musicgen/examples/example.mid" in names

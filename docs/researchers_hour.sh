@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# A researcher's first hour: three encodings, one word apart; all go on; they are compared.
+# [STEPS=600] bash docs/researchers_hour.sh [SETTING=VALUE ...]
+set -euo pipefail
+STEPS=${STEPS:-600}
+
+python train.py -m position=rope,sine_spe,alibi attention=softmax trainer.max_steps=$STEPS hydra.sweep.dir=hour "$@"
+
+# Each goes on in its folder with the batches that come next; its curves go to W&B, offline.
+for run in hour/0 hour/1 hour/2; do
+  WANDB_MODE=offline python train.py resume=$run trainer.max_steps=$((STEPS * 3 / 2)) logger=wandb
+done
+
+python evaluate.py hour/0 hour/1 hour/2 out=hour/comparison

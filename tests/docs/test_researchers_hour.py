@@ -1,0 +1,30 @@
+"""The script of docs/research.md, at a small size, as a reader runs it."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from musicgen import load
+from tests.end_to_end.command_line import ROOT, TINY
+
+
+@pytest.mark.slow
+def test_the_hour_ends_with_a_table_and_a_plot(tmp_path):
+    for name in ("train.py", "evaluate.py"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "STEPS": "4"}
+    command = ["bash", ROOT / "docs/researchers_hour.sh", *TINY, "trainer.val_check_interval=2"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    with (tmp_path / "hour/comparison/evaluation_runs.csv").open() as file:
+        runs = {row["run"] for row in csv.DictReader(file)}
+    assert runs == {"position=rope", "position=sine_spe", "position=alibi"}
+    assert (tmp_path / "hour/comparison/position_loss.png").stat().st_size > 0
+    for number in range(3):
+        run = tmp_path / f"hour/{number}"
+        assert load(run / "checkpoints/last.ckpt").content.steps == 6
+        assert list(run.glob("wandb/offline-run-*"))
