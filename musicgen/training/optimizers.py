@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, UserError
 from musicgen.models import Transformer
 from musicgen.models.layer import Layer
 from musicgen.validation import check_float
@@ -53,15 +53,23 @@ def parameter_groups(
 
 def adam(model: nn.Module, *, lr: float, train: str | None = None, **settings: Any) -> Adam:
     """Build torch's Adam with its other settings."""
-    return Adam(parameter_groups(model, lr, train=train), lr=lr, **settings)
+    return _build(Adam, parameter_groups(model, lr, train=train), lr=lr, **settings)
 
 
 def adamw(
     model: nn.Module, *, lr: float, weight_decay: float, train: str | None = None, **settings: Any
-) -> AdamW:
+) -> Adam:
     """Build torch's AdamW with its other settings."""
     groups = parameter_groups(model, lr, weight_decay=weight_decay, train=train)
-    return AdamW(groups, lr=lr, weight_decay=weight_decay, **settings)
+    return _build(AdamW, groups, lr=lr, weight_decay=weight_decay, **settings)
+
+
+def _build(kind: type[Adam], groups: list[dict[str, Any]], **settings: Any) -> Adam:
+    """Build an optimizer of torch; raise `UserError` for settings that it refuses."""
+    try:
+        return kind(groups, **settings)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"optimizer: {error}") from None
 
 
 class MuonAdamW(Optimizer):
@@ -101,7 +109,7 @@ class MuonAdamW(Optimizer):
         matrices = [p for p in groups[0]["params"] if p in maps]
         groups[0]["params"] = [p for p in groups[0]["params"] if p not in maps]
         self._num_maps = [maps[p] for p in matrices]
-        self._adamw = AdamW(groups, lr=adamw_lr, betas=(betas[0], betas[1]), weight_decay=0.0)
+        self._adamw = _build(AdamW, groups, lr=adamw_lr, betas=tuple(betas), weight_decay=0.0)
         others = [
             {**group, "name": f"others{i or ''}"}
             for i, group in enumerate(self._adamw.param_groups)

@@ -59,9 +59,21 @@ ERRORS = {
         ["resume=~nobody_/x: no user has the name"],
     ),
     "nobody's corpus": (["train.py", *TINY, "data.root=~nobody_/x"], ["give the whole path"]),
+    "no rate": (
+        ["train.py", *TINY, "optimizer.adamw_lr=nan"],
+        ["optimizer: Invalid learning rate"],
+    ),
+    "no rates": (
+        ["train.py", *TINY, "optimizer=adamw", "optimizer.betas=[1,2]"],
+        ["error: optimizer: Invalid beta parameter at index 0: 1"],
+    ),
+    "no number of processes": (
+        ["tests/end_to_end/prepare_script.py", "loader.prepare_workers=nan"],
+        ["error: loader.prepare_workers=nan: expected an integer >= 1"],
+    ),
     "no number of batches": (
         ["train.py", "trainer.limit_val_batches=abc"],
-        ["error: trainer.limit_val_batches=abc: Input should be a valid number"],
+        ["error: trainer.limit_val_batches=abc: Input should be a valid "],
     ),
     "nothing trained": (["generate.py", "checkpoint=latest"], ["python train.py"]),
     "no layers": (["train.py", *TINY, "model.num_layers=-1"], ["error: model.num_layers=-1: exp"]),

@@ -41,7 +41,7 @@ from musicgen.errors import UserError, parameter_of
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
-from musicgen.validation import check_choice, check_float
+from musicgen.validation import check_choice, check_float, check_int
 
 STORE, UNFINISHED = "encoded.db", ".new"
 
@@ -81,6 +81,7 @@ class EncodedCorpus:
         check_float("val_fraction", val_fraction, below=1)
         check_float("test_fraction", test_fraction, below=1 - val_fraction)
         check_choice("chords", chords, get_args(ChordSource))
+        check_int("prepare_workers", prepare_workers, none_means="one per core")
         self.corpus, self.tokenizer = corpus, tokenizer
         self.fractions = val_fraction, test_fraction
         self.num_workers = prepare_workers
