@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 
+from musicgen.midi.key import Key
 from musicgen.tokenization.chords.symbols import INTERVALS, ROOTS
 
-_SCALES = {"major": (0, 2, 4, 5, 7, 9, 11), "minor": (0, 2, 3, 5, 7, 8, 10)}
 _STEPS = {"I": 0, "II": 2, "III": 4, "IV": 5, "V": 7, "VI": 9, "VII": 11}
 _NUMERAL = re.compile(r"([b#]?)([IV]+|[iv]+)(.*)")
 
@@ -27,18 +27,6 @@ class Chord:
     def marker(self) -> str:
         """The chord marker, such as `A_M7_E`."""
         return f"{ROOTS[self.root]}_{self.quality}_{ROOTS[self.bass]}"
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A scale: its tonic as a pitch class, and its mode, major or minor."""
-
-    tonic: int
-    mode: str
-
-    @property
-    def pitch_classes(self) -> tuple[int, ...]:
-        return tuple((self.tonic + step) % 12 for step in _SCALES[self.mode])
 
 
 @cache
@@ -63,16 +51,16 @@ def spell(numeral: str, tonic: int) -> Chord:
 
 
 @cache
-def scale_over(chord: Chord, scale: Scale) -> tuple[int, ...]:
+def scale_over(chord: Chord, key: Key) -> tuple[int, ...]:
     """Return the pitch classes that a melody may use over a chord, sorted.
 
-    A chord tone outside the scale replaces the scale notes a semitone away from it.
+    A chord tone outside the scale of the key replaces the scale notes a semitone away from it.
     """
     tones = set(chord.pitch_classes)
-    foreign = tones - set(scale.pitch_classes)
+    foreign = tones - set(key.scale)
     kept = {
         note
-        for note in scale.pitch_classes
+        for note in key.scale
         if note in tones or not any((note - other) % 12 in (1, 11) for other in foreign)
     }
     return tuple(sorted(kept | tones))

@@ -197,7 +197,16 @@ class Tokenizer(TokenCoordinates):
         if not len(starts):
             return tokens[:length].astype(np.int64)
         window = self._crop(tokens, starts, length, bar_length, rng)
-        return window if rng is None else self._transpose_randomly(window, rng)
+        if rng is None:
+            return window
+        # By one random interval that keeps all pitches in range.
+        down = up = self.max_transposition
+        ranks = self._pitch_ranks[window]
+        present = ranks[ranks >= 0]
+        if len(present):
+            down = min(down, int(present.min()))
+            up = min(up, int(self._pitch_ranks.max() - present.max()))
+        return self.transpose(window, int(rng.integers(-down, up + 1)))
 
     def _crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None
@@ -263,16 +272,6 @@ class Tokenizer(TokenCoordinates):
         """Return the ids of a piece [L] from a bar on, before which no note begins. -> [<= L]."""
         starts = self.crop_starts(tokens, bar_length=bar_length)[bar:]
         return self.crop(tokens, starts, len(tokens), bar_length=bar_length)
-
-    def _transpose_randomly(self, window: IntArray, rng: Rng) -> IntArray:
-        """Transpose a crop by one random interval that keeps all pitches in range."""
-        down = up = self.max_transposition
-        ranks = self._pitch_ranks[window]
-        present = ranks[ranks >= 0]
-        if len(present):
-            down = min(down, int(present.min()))
-            up = min(up, int(self._pitch_ranks.max() - present.max()))
-        return self.transpose(window, int(rng.integers(-down, up + 1)))
 
     def transpose(self, tokens: IntArray, semitones: int) -> IntArray:
         """Return ids with pitches, which must stay in range, and chords moved by semitones."""

@@ -15,7 +15,7 @@ from musicgen.composer import FAMILIES, compose_band, compose_corpus, compose_gr
 from musicgen.composer.groove.bands import _strum
 from musicgen.composer.groove.patterns import parse
 from musicgen.composer.groove.song import PARTS
-from musicgen.composer.harmony import Chord, Scale, lead_basses, scale_over, spell, voice
+from musicgen.composer.harmony import Chord, lead_basses, scale_over, spell, voice
 from musicgen.composer.pop.song import compose_song
 from musicgen.composer.pop.texture import TEXTURES
 from musicgen.composer.render import remove_overlaps
@@ -23,7 +23,7 @@ from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.key import in_key_share
 from musicgen.metrics.style import style_similarity
 from musicgen.midi import Score, dumps, find_music, pitched_notes
-from musicgen.midi.key import find_key
+from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.chords.symbols import INTERVALS, QUALITIES, ROOTS, chord_index
 
 seeds = st.integers(0, 2**40)
@@ -107,7 +107,7 @@ def test_properties_of_songs(seed, index):
     last = piano.notes["pitch"][piano.notes["onset"] + piano.notes["duration"] >= score.end - 480]
     root, quality, _ = score.markers[-1].text.split("_")
     assert {*(last % 12)} >= {*Chord(ROOTS.index(root), quality, 0).pitch_classes[:2]}
-    scale = Scale(7 * score.key_signatures[0].fifths % 12, "major").pitch_classes
+    scale = Key(7 * score.key_signatures[0].fifths % 12, major=True).scale
     assert np.isin(voice.notes["pitch"] % 12, scale).mean() > 0.5
 
 
@@ -262,8 +262,8 @@ def test_roman_numerals(numeral, tonic, marker):
 
 def test_scales_voicings_and_inversions():
     # Over E7 in C major, G sharp displaces G and the A a semitone above it.
-    assert scale_over(Chord(4, "7", 4), Scale(0, "major")) == (0, 2, 4, 5, 8, 11)
-    assert scale_over(Chord(0, "M", 0), Scale(0, "major")) == (0, 2, 4, 5, 7, 9, 11)
+    assert scale_over(Chord(4, "7", 4), Key(0, major=True)) == (0, 2, 4, 5, 8, 11)
+    assert scale_over(Chord(0, "M", 0), Key(0, major=True)) == (0, 2, 4, 5, 7, 9, 11)
     # Voicings move least: C E G to F: C stays, E and G rise to F and A.
     assert voice(Chord(5, "M", 5), (60, 64, 67), 57, 70, 3) == (60, 65, 69)
     # A seventh chord in three voices leaves its fifth out.

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from musicgen.composer.draw import chance, pick
-from musicgen.composer.harmony import Chord, Scale, ladder, nearest, scale_over
+from musicgen.composer.harmony import Chord, ladder, nearest, scale_over
+from musicgen.midi.key import Key
 
 
 class Metre(NamedTuple):
@@ -166,7 +167,7 @@ class MotifWriter:
 
 
 def realise_melody(
-    motifs: list[Motif], harmony: Harmony, scale: Scale, *, middle: int, low: int, high: int
+    motifs: list[Motif], harmony: Harmony, key: Key, *, middle: int, low: int, high: int
 ) -> list[Note]:
     """Return the melody of motifs over a harmony.
 
@@ -184,7 +185,7 @@ def realise_melody(
         for i, tone in enumerate(motif):
             onset = 2 * metre.bar * unit + tone.onset
             chord = harmony.at(onset)
-            rungs = ladder(scale_over(chord, scale), low, high)
+            rungs = ladder(scale_over(chord, key), low, high)
             rung = rungs.index(nearest(rungs, pitch)) + tone.move
             # Reflect at the ends of the range.
             rung = abs(rung) if rung < len(rungs) else 2 * len(rungs) - 2 - rung

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from musicgen.composer.draw import chance, generator, pick
-from musicgen.composer.harmony import Scale, ladder, nearest, scale_over
+from musicgen.composer.harmony import ladder, nearest, scale_over
 from musicgen.composer.pop.form import CADENCE, ENERGY, Section, draw_form
 from musicgen.composer.pop.melody import (
     FOUR_FOUR,
@@ -24,6 +24,7 @@ from musicgen.composer.pop.progressions import Bar, close, draw_section, draw_se
 from musicgen.composer.pop.texture import Textures, draw_texture, play
 from musicgen.composer.render import TICKS_PER_BEAT, Rows, changes, remove_overlaps
 from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track
+from musicgen.midi.key import Key
 
 _STEP = TICKS_PER_BEAT // 4
 _SOFTEST, _LOUDEST = 40, 86
@@ -59,7 +60,8 @@ class _Song:
 
     def __init__(self, rng: np.random.Generator, metre: Metre, *, sung: bool) -> None:
         self.rng, self.metre, self.sung = rng, metre, sung
-        self.scale = Scale(int(rng.integers(12)), pick(rng, {"major": 3, "minor": 2}))
+        tonic, self.mode = int(rng.integers(12)), pick(rng, {"major": 3, "minor": 2})
+        self.key = Key(tonic, self.mode == "major")
         self.feel = pick(rng, _FEELS[metre.name])
         self.bpm = pick(rng, _TEMPI[self.feel]) + int(rng.integers(-6, 7))
         self.writer = MotifWriter(rng, self.feel, metre, leaning=0.12 if sung else 0.3)
@@ -84,7 +86,7 @@ class _Song:
         rng, energy = self.rng, ENERGY[section.kind]
         walking = self.walking / 2 if section.kind == "chorus" else self.walking
         cadence, num_bars = CADENCE[section.kind], section.num_bars
-        bars = draw_section(rng, self.scale.mode, num_bars, cadence, walking=walking)
+        bars = draw_section(rng, self.mode, num_bars, cadence, walking=walking)
         motifs = self.writer.phrase(section.num_bars)
         height = round(6 * energy) - 3 + pick(rng, (-1, 0, 1))
         none = 1.1 - energy + 2 * self.sung
@@ -145,14 +147,14 @@ def _compose(song: _Song) -> Score:
         materials[section.kind] = material
         last = number == len(form) - 1
         if last and CADENCE[section.kind] != "full":
-            closed = close(song.rng, song.scale.mode, "full", material.bars)
+            closed = close(song.rng, song.mode, "full", material.bars)
             material = replace(material, bars=closed)
         parts, chords = _section(song, section, material, last)
         for rows, notes in zip((voice, piano), parts, strict=True):
             rows += [(start + step, n, pitch, loud) for step, n, pitch, loud in notes]
         markers += [((start + step) * _STEP, text) for step, text in chords]
         tempos += [((start + step) * _STEP, bpm) for step, bpm in _tempi(song, section, last)]
-        tonic = song.scale.tonic + section.shift + 3 * (song.scale.mode == "minor")
+        tonic = song.key.tonic + section.shift + 3 * (song.mode == "minor")
         keys.append((start * _STEP, (7 * tonic + 5) % 12 - 5))
         start += section.num_bars * metre.bar
     tracks = [Track("Voice", 52, False, remove_overlaps(voice, _STEP))] if song.sung else []
@@ -172,8 +174,8 @@ def _section(
 ) -> tuple[tuple[Rows, Rows], list[tuple[int, str]]]:
     """Return rows of the melody and the accompaniment, and (onset, chord) rows, in steps."""
     metre, solo, ends = song.metre, section.kind in song.solos, last and song.sung
-    scale = replace(song.scale, tonic=(song.scale.tonic + section.shift) % 12)
-    harmony = Harmony(realise(material.bars, scale.tonic, song.sevenths), metre)
+    key = song.key._replace(tonic=(song.key.tonic + section.shift) % 12)
+    harmony = Harmony(realise(material.bars, key.tonic, song.sevenths), metre)
     melody: Rows = []
     piano = [
         (onset, length, pitch, song.velocity(section, onset, accent - 4))
@@ -186,13 +188,13 @@ def _section(
         if song.sung:  # one long note in the last bar
             early = [tone for tone in motifs[-1] if tone.onset < metre.bar]
             motifs = [*motifs[:-1], motifs[-1][: len(early) + 1]]
-        notes = realise_melody(motifs, harmony, scale, middle=middle, low=low, high=high)
+        notes = realise_melody(motifs, harmony, key, middle=middle, low=low, high=high)
         notes = breathe(notes, 4 * metre.bar) if song.sung and not last else notes
         for note in shorten_before_next(notes, song.release):
             extra = song.lead + song.slope * (note.pitch - middle)
             velocity = song.velocity(section, note.onset, extra)
             (piano if solo else melody).append((*note, velocity))
-            if (below := _double(note, material.doubling, harmony, scale)) is not None:
+            if (below := _double(note, material.doubling, harmony, key)) is not None:
                 piano.append((*note[:2], below, max(velocity - 6, _SOFTEST)))
     chords = [
         (bar * metre.bar + i * metre.split, chord.marker)
@@ -202,14 +204,14 @@ def _section(
     return (melody, piano), chords
 
 
-def _double(note: Note, doubling: str, harmony: Harmony, scale: Scale) -> int | None:
+def _double(note: Note, doubling: str, harmony: Harmony, key: Key) -> int | None:
     """Return the pitch that doubles a melody note; None off the beats or without doubling."""
     if doubling == "none" or note.onset % harmony.metre.beat:
         return None
     if doubling == "octaves":
         return note.pitch - 12
     chord = harmony.at(note.onset)
-    below = ladder(scale_over(chord, scale), note.pitch - 9, note.pitch - 3)
+    below = ladder(scale_over(chord, key), note.pitch - 9, note.pitch - 3)
     tones = tuple(pitch for pitch in below if pitch % 12 in chord.pitch_classes)
     return nearest(tones or below, note.pitch - 3)
 

@@ -112,8 +112,9 @@ class GrooveGrammar(Grammar[GrooveState]):
     def _time_tokens(self, state: GrooveState, until: IntArray) -> BoolArray:
         tokens = np.arange(len(self.vocabulary))
         next_end, time = self._next_end(state)[0], state.time[:, None]
+        arrival = time - time % STEPS_PER_BEAT + tokens - self.shifts.start + 1
         # An event must follow any shift but the longest.
-        ready = self._arrival(time, tokens) >= np.minimum(until[:, None], next_end)
+        ready = arrival >= np.minimum(until[:, None], next_end)
         closes = (tokens >= self.num_voices) & (tokens < 2 * self.num_voices) & (next_end <= time)
         return within(tokens, self.shifts) & (ready | (tokens == self.longest_shift)) | closes
 
@@ -142,7 +143,3 @@ class GrooveGrammar(Grammar[GrooveState]):
         end = np.take_along_axis(ends, voice, axis=1)
         sounds = end < NEVER
         return np.where(sounds, end, state.limit[:, None]), np.where(sounds, voice, self.num_voices)
-
-    def _arrival(self, time: IntArray, shifts: IntArray) -> IntArray:
-        """Return the time that shifts lead to from `time`, in ticks."""
-        return time - time % STEPS_PER_BEAT + shifts - self.shifts.start + 1

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,14 @@ from musicgen.tokenization.quantization import GridNotes, remove_overlaps
 from musicgen.tokenization.remi.metre import in_whole_bars
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
+
+
+class _Dropout(NamedTuple):
+    """Random changes of a crop: tracks that are dropped, and bars that are cut out."""
+
+    draws: NDArray[np.float64]  # a track with a low one is dropped [num_tracks]
+    skipped: NDArray[np.bool_]  # bars to cut out, unless they contain all notes [num_bars]
+    bar_length: int  # in grid steps
 
 
 class Groove2Groove(Tokenizer):
@@ -188,12 +195,11 @@ class Groove2Groove(Tokenizer):
         dropout = None
         if rng is not None:
             # Tracks first: the same ones are dropped from whichever bar the crop begins at.
-            draws = rng.random(len(self.instruments))
+            tracks = rng.random(len(self.instruments))
             # One more bar for notes that sound after the last onset.
             skipped = rng.random(len(starts) + 1) < self.skip_bar_probability
             skipped[0] = False
-            dropped = draws < self.drop_track_probability
-            dropout = _TrackBarDropout(dropped, draws, skipped, bar_length)
+            dropout = _Dropout(tracks, skipped, bar_length)
         stop, window = start, np.empty(0, np.int64)
         while len(window) < length and stop < len(tokens):
             # Half as many tokens again usually make up for what dropout removes.
@@ -203,7 +209,7 @@ class Groove2Groove(Tokenizer):
         return window[:length]
 
     def _reencode(
-        self, segment: IntArray, offset: int, dropout: _TrackBarDropout | None, *, complete: bool
+        self, segment: IntArray, offset: int, dropout: _Dropout | None, *, complete: bool
     ) -> IntArray:
         """Encode a segment from time 0, without the offs of notes that began before it.
 
@@ -213,10 +219,26 @@ class Groove2Groove(Tokenizer):
         last = times[-1:]
         voice, onset, release = self.events.notes(segment, times, int(last[0]))
         if dropout is not None:
-            dropout = dropout.extend(int(last[0]), onset)
-            keep = dropout.keep(voice // NUM_KEYS, onset)
-            voice, onset, release = voice[keep], dropout.shift(onset[keep]), release[keep]
-            release, last = dropout.shift(release), dropout.shift(last)
+            track, (draws, skipped, length) = voice // NUM_KEYS, dropout
+            # Later bars are as the last one; if no onset would stay, all bars do.
+            bars = np.arange(int(last[0]) // length + 1)
+            skipped = skipped[np.minimum(bars, len(skipped) - 1)]
+            skipped = skipped & ~skipped[onset // length].all()
+            keep = ~skipped[onset // length]
+            present = np.bincount(track[keep], minlength=len(draws)) > 0
+            dropped = draws < self.drop_track_probability
+            if dropped[present].all():  # the track with the highest draw stays
+                dropped[np.argmax(np.where(present, draws, -1.0))] = False
+            keep &= ~dropped[track]
+            begins = np.append(0, np.cumsum(~skipped)) * length
+
+            def shift(time: IntArray) -> IntArray:
+                """Return times after the cuts; those within a skipped bar are that of the cut."""
+                bar = time // length
+                return begins[bar] + np.where(skipped[bar], 0, time % length)
+
+            voice, onset, release = voice[keep], shift(onset[keep]), shift(release[keep])
+            last = shift(last)
         events = self.events.sort(voice, onset, release)
         if not complete:
             events = events[events < last * 2 * self.events.num_voices]
@@ -233,35 +255,3 @@ class Groove2Groove(Tokenizer):
         keys = [np.arange(NUM_KEYS) * (not i.is_drum) - i.is_drum for i in self.instruments]
         others = np.full(len(self.vocabulary) - self.families["TimeShift"].start, -1)
         return np.concatenate([*keys, *keys, others])
-
-
-@dataclass(frozen=True)
-class _TrackBarDropout:
-    """Drops whole tracks of a crop, and cuts out bars so that later ones move up."""
-
-    dropped: NDArray[np.bool_]  # tracks to drop [num_tracks]
-    preference: NDArray[np.float64]  # the dropped track with the highest stays if no other plays
-    skipped: NDArray[np.bool_]  # bars to cut out, unless they contain all notes [num_bars]
-    bar_length: int  # in grid steps
-
-    def extend(self, time: int, onset: IntArray) -> _TrackBarDropout:
-        """Treat later bars up to a time as the last one; keep all if no onset would stay."""
-        added = max(0, time // self.bar_length + 1 - len(self.skipped))
-        skipped = np.append(self.skipped, np.full(added, self.skipped[-1]))
-        return replace(self, skipped=skipped & ~skipped[onset // self.bar_length].all())
-
-    def keep(self, track: IntArray, onset: IntArray) -> NDArray[np.bool_]:
-        """Return which notes stay [num_notes]; not empty after `extend`."""
-        keep = ~self.skipped[onset // self.bar_length]
-        present = np.bincount(track[keep], minlength=len(self.dropped)) > 0
-        dropped = self.dropped.copy()
-        if dropped[present].all():
-            dropped[np.argmax(np.where(present, self.preference, -1.0))] = False
-        return keep & ~dropped[track]
-
-    def shift(self, time: IntArray) -> IntArray:
-        """Return times after the cuts; a time within a skipped bar becomes the time of the cut."""
-        bar = time // self.bar_length
-        kept = ~self.skipped
-        start = np.concatenate([[0], np.cumsum(kept)]) * self.bar_length
-        return start[bar] + np.where(kept[bar], time - bar * self.bar_length, 0)

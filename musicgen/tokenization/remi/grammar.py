@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -94,6 +93,7 @@ class BarGrammar(Grammar[R]):
         for name, own in self._slices.items():
             self._family[own], self._rank[own] = self._numbers[name], self._ranks[name]
         self._struck = self._of("Pitch", "Drum")
+        self._in_note = self._of("Pitch", "Velocity")  # whose duration is still to come [V]
         self._note = np.where(self._struck, self._rank, -1)
         self._part = np.where(self._of("Part"), self._rank, -1)
         self._step = np.where(self._of("Beat"), self._rank, 0)  # of the bar
@@ -202,11 +202,6 @@ class REMIGrammar(BarGrammar[REMIState]):
     """
 
     followers = FOLLOWERS
-
-    @cached_property
-    def _in_note(self) -> BoolArray:
-        """Which tokens are of a note whose duration is still to come. [V]"""
-        return self._of("Pitch", "Velocity")
 
     def _initial_state(self, num_rows: int) -> REMIState:
         ends = np.zeros((num_rows, len(self._ranks["Pitch"])), np.int64)

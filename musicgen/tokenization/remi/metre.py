@@ -47,7 +47,12 @@ class Metres:
 
     def __init__(self, names: Sequence[str], steps_per_beat: int) -> None:
         self.names = list(names)
-        self.signatures = [_parse(name) for name in names]
+        self.signatures = list[tuple[int, int]]()
+        for name in names:
+            match = re.fullmatch(r"([1-9]\d?)/(1|2|4|8|16|32|64)", str(name))
+            if match is None:
+                raise ParameterError("time_signatures", name, "expected metres such as 3/4")
+            self.signatures.append((int(match[1]), int(match[2])))
         self._bars = [Fraction(*signature) for signature in self.signatures]
         lengths = [4 * steps_per_beat * bar for bar in self._bars]
         integers = all(length.denominator == 1 for length in lengths)
@@ -194,10 +199,3 @@ def _retimed(score: Score, points: Sequence[tuple[int, int]]) -> tuple[Score, Mo
         return np.where(ticks > 0, move(ticks), 0)
 
     return score.moved(move, move_event, lambda ends: move(ends - 1) + 1), move
-
-
-def _parse(name: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([1-9]\d?)/(1|2|4|8|16|32|64)", str(name))
-    if match is None:
-        raise ParameterError("time_signatures", name, "expected metres such as 3/4")
-    return int(match[1]), int(match[2])
