@@ -25,7 +25,7 @@ from musicgen.files import write_text
 SECONDS = 600  # for one command
 LEFT_OUT = {  # what in a command needs what cannot be had here
     r"trainer=gpu|num_nodes|submitit_slurm": "a GPU, or several machines",
-    r"protocol=|groove2groove-data": "a download of Groove2Groove",
+    r"protocol=|groove2groove-data": "the files of Groove2Groove",
     r"experiment=race/|outputs/race|benchmarks\.": "hours, or a folder of such results",
 }
 MADE = {r"(outputs/default|generated)/DATE_TIME": r"\1/A", "/my/": "$HOME/"}  # of pages' names

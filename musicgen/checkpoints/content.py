@@ -18,7 +18,7 @@ CONTENT_KEY = "musicgen"
 _SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler")
 _TRAINER = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision")
 _CALLBACKS = ("weight_averaging", "redraw_features")  # which change the weights
-_LEFT_OUT = {"seed", "val_seed", "root", "cache_dir", "download"}
+_LEFT_OUT = {"seed", "val_seed", "root", "cache_dir"}
 _LEFT_OUT |= {"num_workers", "prepare_workers"}
 
 

@@ -22,9 +22,7 @@ _QUOTED = re.compile(
     "|data.(root|group|exclude)|paths.(data|output)_dir)"
 )
 # Settings that name a place to read from or to write to.
-_PLACES = re.compile(
-    r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$|^data\.download$"
-)
+_PLACES = re.compile(r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$")
 
 
 def override_key(argument: str) -> str:

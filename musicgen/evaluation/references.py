@@ -136,6 +136,8 @@ def usual_measure(inputs: Inputs) -> str:
 def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, tuple[Score, int, Score]]:
     """Return each file that can be read, its music, where its prompt ends, and what follows that.
 
+    What follows is on the tokenizer's grid if that is known.
+
     Raises:
         UserError: no file can be read.
     """
@@ -145,7 +147,8 @@ def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, tuple[Sc
         end = pieces.get(file, {}).get("prompt end", 0)
         try:
             score = read(path)
-            found[file] = score, end, read_continuation(score, end, tokenizer)
+            new = score.clip(end, score.end + 1)
+            found[file] = score, end, new if tokenizer is None else on_grid(tokenizer, new)
         except UserError as error:
             skipped.append(f"left out: {file}: {str(error).removeprefix(f'{path}: ')}")
     warn_of_first(skipped, NUM_SKIPPED_SHOWN)
@@ -202,12 +205,6 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     warn_of_first([f"left out: {reason}" for reason in skipped], NUM_SKIPPED_SHOWN)
     log(f"{pluralize(len(pairs), 'pieces')} of {len(pairs) + len(skipped)} in {folder}")
     return originals, pairs
-
-
-def read_continuation(score: Score, prompt_end: int, tokenizer: Tokenizer | None) -> Score:
-    """Return the music of a file after its prompt, on the tokenizer's grid if it is known."""
-    continuation = score.clip(prompt_end, score.end + 1)
-    return continuation if tokenizer is None else on_grid(tokenizer, continuation)
 
 
 def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:

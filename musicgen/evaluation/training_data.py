@@ -20,8 +20,7 @@ _COMPOSED, _CACHE = "data/composed", "data/cache"  # of models whose own folders
 def open_training_data(model: MusicModel, root: str | Path | None = None) -> EncodedCorpus:
     """Open the corpus that a model was trained on; `root` is its folder now, if it was moved.
 
-    The checkpoint may come from an untrusted source: nothing is downloaded, and no folder is made
-    but below the current one.
+    The checkpoint may come from an untrusted source: no folder is made but below the current one.
 
     Raises:
         UserError: the folder is missing, or the checkpoint names no corpus of musicgen.
@@ -46,8 +45,6 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
         settings["root"] = str(root)
     elif composed:
         _check_composed(Path(settings["root"]))
-    if "download" in settings:
-        settings["download"] = False
     cache = Path(loader.get("cache_dir", _CACHE))
     if not _is_ours(cache, f"{model.tokenizer.name}-*"):
         cache = Path(_CACHE)

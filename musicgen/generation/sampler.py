@@ -18,7 +18,7 @@ from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import sample
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import TICKS_PER_BEAT, IntArray, Tokenizer
+from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
 from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState
 
 
@@ -40,11 +40,6 @@ class Row:
     numbers: Iterator[float]
     end: int | None = None
     tokens: list[int] = field(default_factory=list)
-
-    @property
-    def all_tokens(self) -> IntArray:
-        """[L] ids, the prompt's first."""
-        return np.append(self.prompt.tokens, np.array(self.tokens, dtype=np.int64))
 
     def add(self, token: int, time: int, finished: bool) -> bool:
         """Add a token that leads to a musical time; return whether the row has ended."""
@@ -94,7 +89,8 @@ class Sampler:
         for first in range(0, len(rows), request.batch_size):
             for ended in self.steps(rows[first : first + request.batch_size]):
                 for row in ended:
-                    prompt, tokens = row.prompt, row.all_tokens
+                    prompt = row.prompt
+                    tokens = np.append(prompt.tokens, np.array(row.tokens, dtype=np.int64))
                     end = int(self.tokenizer.times(tokens).max()) + 1
                     end = min(request.end_time(prompt) or end, end)
                     bars = -(-(end - prompt.end_time) // prompt.bar_length)
@@ -153,7 +149,10 @@ class Sampler:
             grammar.forbid_parallels()
         state = grammar.hold(state, tempo=request.hold_tempo, metre=request.hold_metre)
         if request.hold_durations:
-            state = grammar.shorten(state, [self._longest_notes(prompt) for prompt in prompts])
+            step = TICKS_PER_BEAT // self.tokenizer.steps_per_beat
+            notes = [[track.notes for track in prompt.score.tracks] for prompt in prompts]
+            longest = [[int(x["duration"].max(initial=0)) // step for x in own] for own in notes]
+            state = grammar.shorten(state, longest)
         state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
         written = [prompt.written for prompt in prompts]
         state = grammar.give(state, [prompt.given for prompt in prompts], written)
@@ -163,11 +162,6 @@ class Sampler:
             state = grammar.close(state, end)
             may_end = may_end.minimum(end - torch.tensor([prompt.bar_length for prompt in prompts]))
         return grammar.between(state, torch.tensor([p.end_time for p in prompts]), may_end)
-
-    def _longest_notes(self, prompt: Prompt) -> list[int]:
-        """Return the grid steps of the longest note of each of a prompt's tracks, 0 without one."""
-        step = TICKS_PER_BEAT // self.tokenizer.steps_per_beat
-        return [int(t.notes["duration"].max(initial=0)) // step for t in prompt.score.tracks]
 
     def prefill(self, prompts: Sequence[Prompt], rows: Tensor) -> tuple[Tensor, ModelState, Tensor]:
         """Return logits [B, V], the state and positions [B, P] after the prompts at `rows` [B].

@@ -147,11 +147,6 @@ class CopyHead(nn.Module):
         """c, by the level of a match: [H, levels + 1]."""
         return at_least_fp32(F.pad(self.match_steps, (1, 0)))[0].cumsum(-1)
 
-    @property
-    def gate_bias(self) -> Tensor:
-        """What a gate gains, by the level of the longest match: [H, levels + 1]."""
-        return self.gate_steps.cumsum(-1)
-
     def forward(
         self,
         logits: Tensor,
@@ -300,7 +295,8 @@ class CopyHead(nn.Module):
         weight, per_count = self.match_weight
         total = total.transpose(1, 2)
         count = index.clamp(min=1, max=self.window)[..., None].log()
-        match = gates[..., 1:] + total * weight + count * per_count + self.gate_bias.T[longest]
+        gains = self.gate_steps.cumsum(-1).T[longest]  # by the level of the longest match
+        match = gates[..., 1:] + total * weight + count * per_count + gains
         match = match.masked_fill(total < 0.5 * _HIDDEN, -torch.inf)  # there is no key
         return torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
 

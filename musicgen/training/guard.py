@@ -67,7 +67,12 @@ class GuardSteps(pl.Callback):
         else:
             scaler = getattr(trainer.precision_plugin, "scaler", None)
             if scaler is None or scaler.get_scale() <= 1:  # else it reduces the scale of the loss
-                self._skip(trainer, pl_module)
+                self._num_skipped += 1
+                self._in_row += 1
+                pl_module.log("train/skipped_steps", float(self._num_skipped), rank_zero_only=True)
+                if self._in_row == 1 and trainer.is_global_zero:
+                    skipped = "the loss or its gradients are NaN or infinite; it is skipped"
+                    warn(f"step {trainer.global_step + 1}: {skipped}")
             for parameter in parameters:
                 parameter.grad = None
 
@@ -80,11 +85,3 @@ class GuardSteps(pl.Callback):
                 f"{self._in_row} steps in a row, which were skipped; resume with a lower "
                 "optimizer.lr or trainer.gradient_clip_val"
             )
-
-    def _skip(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._num_skipped += 1
-        self._in_row += 1
-        pl_module.log("train/skipped_steps", float(self._num_skipped), rank_zero_only=True)
-        if self._in_row == 1 and trainer.is_global_zero:
-            step = trainer.global_step + 1
-            warn(f"step {step}: the loss or its gradients are NaN or infinite; it is skipped")

@@ -57,9 +57,3 @@ def test_a_checkpoint_makes_no_cache_elsewhere(workplace, config):
     (workplace / "here/data/cache").rename(workplace / "cache")
     assert len(open_training_data(model).cache) == 1  # it is used where it exists
     assert not (workplace / "here/data/cache").exists()
-
-
-def test_a_checkpoint_downloads_nothing(workplace, config):
-    overrides = "data=groove2groove", "data.root=missing", "data.download=true"
-    data = open_training_data(trained_on(config, *overrides))
-    assert data.corpus.download is False

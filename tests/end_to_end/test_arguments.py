@@ -122,7 +122,6 @@ def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
         "data.root=/elsewhere",
         "loader.cache_dir=/elsewhere",
         "+trainer.default_root_dir=/elsewhere",
-        "data.download=true",
     ],
 )
 def test_places_and_objects_are_not_those_of_a_strangers_run(resumed, line, capsys):

@@ -16,18 +16,11 @@ import numpy as np
 
 from musicgen.console import log
 from musicgen.data.corpora.base import SPLITS, Corpus, Piece, missing_corpus
-from musicgen.data.corpora.download import Archive, download_archive
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_music, read, sort_notes
 from musicgen.validation import check_choice
 
 SOURCE = "https://zenodo.org/record/3958000"
-ARCHIVE = Archive(
-    "groove2groove-data-v1.0.0.tar.gz",
-    f"{SOURCE}/files/groove2groove-data-v1.0.0.tar.gz?download=1",
-    "CC BY-NC 4.0: not for commercial use",
-    "b4ef60b8d0cf5c510868c1b10d560432a5412f809d47f51a092582158cb41c09",
-)
 PROGRAMS = {"Bass": 33, "Drums": None, "Guitar": 27, "Piano": 0, "Strings": 48}
 """The tracks of every accompaniment, with the General MIDI programs of missing ones."""
 
@@ -39,7 +32,6 @@ class Groove2GrooveMIDI(Corpus):
 
     Args:
         root: the folder that contains `midi`.
-        download: fetch the archive (236 MB) next to `root`, and unpack it there.
         split_by: `families` takes the training folder alone, as in the SPE paper, and keeps
             families of styles (`STYLE`, with two songs of each substyle a and b) in one split:
             5,522, 50 and 50 files. Substyles without exactly two songs are left out, and each
@@ -57,7 +49,6 @@ class Groove2GrooveMIDI(Corpus):
         self,
         root: str | Path,
         *,
-        download: bool,
         split_by: Literal["families", "folders"],
         val_families: int,
         test_families: int,
@@ -68,18 +59,16 @@ class Groove2GrooveMIDI(Corpus):
         super().__init__(root)
         check_choice("split_by", split_by, ("families", "folders"))
         check_choice("tracks", tracks, ("all", "trio"))
-        self.download, self.split_by, self.split_seed = download, split_by, split_seed
+        self.split_by, self.split_seed = split_by, split_seed
         self.held_out = {"val": val_families, "test": test_families}
         self.skip_bars, self.tracks = skip_bars, tracks
 
     def pieces(self) -> list[Piece]:
-        if self.download:
-            download_archive(ARCHIVE, self.root, only="*/midi/*/fixed/*")
         folders = {split: self.root / "midi" / split / "fixed" for split in SPLITS}
         for split in SPLITS if self.split_by == "folders" else ("train",):
             if not folders[split].is_dir():
                 files = f"midi/{split}/fixed/SONG.STYLE_a.mid of the Groove2Groove MIDI dataset"
-                cure = f"set download=true ({ARCHIVE.licence}, 236 MB), or unpack {SOURCE} here"
+                cure = f"unpack {SOURCE} here (CC BY-NC 4.0: not for commercial use)"
                 raise missing_corpus(self.root, files, cure)
         if self.split_by == "families":
             return self._by_family(find_music(folders["train"]))

@@ -11,19 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
-from musicgen.data.corpora.download import Archive, download_archive
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, read, sort_notes
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 
 SOURCE = "the folder POP909 of the GitHub repository music-x-lab/POP909-Dataset"
-# GitHub builds it on request: there is no checksum to verify, only the zip's own CRCs.
-ARCHIVE = Archive(
-    "POP909-Dataset-master.zip",
-    "https://github.com/music-x-lab/POP909-Dataset/archive/refs/heads/master.zip",
-    "MIT; the songs are commercial ones",
-)
-
 BEATS_FILE = "beat_midi.txt"
 CHORDS_FILE = "chord_midi.txt"
 TICKS_PER_BEAT = 480
@@ -47,24 +39,17 @@ class POP909(Corpus):
 
     Args:
         root: the folder that contains the songs' folders, 001 to 909, at any depth.
-        download: fetch the repository next to `root`, and unpack it there.
         exclude: names of songs to leave out, such as `018`, or a file with them, one a line.
     """
 
-    def __init__(
-        self, root: str | Path, *, download: bool, exclude: str | Sequence[str] | None
-    ) -> None:
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
         super().__init__(root, exclude=exclude)
-        self.download = download
 
     def pieces(self) -> list[Piece]:
-        if self.download:
-            download_archive(ARCHIVE, self.root, only="*/POP909/*")
         songs = sorted(path.parent for path in self.root.rglob(BEATS_FILE))
         if not songs:
             expected = f"song folders with NNN.mid, {BEATS_FILE} and {CHORDS_FILE}"
-            cure = f"set download=true, or put {SOURCE} here"
-            raise missing_corpus(self.root, expected, cure)
+            raise missing_corpus(self.root, expected, f"put {SOURCE} here")
         return self.kept([Piece(song.name, song, song.name) for song in songs])
 
     def read(self, path: Path) -> Score:

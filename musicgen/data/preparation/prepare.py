@@ -112,7 +112,7 @@ class EncodedCorpus:
         return self._cache
 
     def find_cache(self) -> TokenCache | None:
-        """Return the encoded corpus if there is one; encode, compose and download nothing."""
+        """Return the encoded corpus if there is one; encode and compose nothing."""
         if self._cache is None and self.corpus.root.exists() and self.folder.is_dir():
             self._cache = _Preparation(self).find_cache()
         return self._cache

@@ -43,7 +43,7 @@ class BoundState:
         self.session, self.empty, rows = session, empty, len(arrays["length"])
         length = int(arrays["length"].max())
         num_slots = max(NUM_SLOTS, 1 << length.bit_length())
-        self._num_free = num_slots - length
+        self.num_free = num_slots - length
         arrays = dict(arrays)
         for name in SLOTS.keys() & arrays.keys():
             arrays[name] = _with_slots(arrays[name], empty[name], SLOTS[name], num_slots)
@@ -89,7 +89,7 @@ class BoundState:
             ring[self._rows, arrays["length"] % ring.shape[1]] = arrays[source]
         self.session.run_with_iobinding(binding)
         self._sides.reverse()
-        self._num_free -= 1
+        self.num_free -= 1
         return torch.from_numpy(self._logits.copy())
 
     @property
@@ -102,10 +102,6 @@ class BoundState:
         index = rows.numpy()
         arrays = {name: array[index] for name, array in self.arrays.items()}
         return BoundState(self.session, arrays, self.empty)
-
-    def with_room(self) -> BoundState:
-        """Return the state, with larger rings if these are full."""
-        return self if self._num_free else BoundState(self.session, self.arrays, self.empty)
 
 
 def _with_slots(ring: NDArray[Any], empty: NDArray[Any], axis: int, number: int) -> NDArray[Any]:
@@ -151,7 +147,8 @@ class OnnxEngine(Engine):
                 for each in (state, self.graph_step.template)
             )
             state = BoundState(self._session, state, empty)
-        state = state.with_room()
+        if not state.num_free:  # with larger rings
+            state = BoundState(self._session, state.arrays, state.empty)
         return state.step(tokens, positions), state
 
     def _find_session(self) -> onnxruntime.InferenceSession | None:
