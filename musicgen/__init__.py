@@ -23,8 +23,7 @@ def load(checkpoint: str | Path | None = None) -> MusicModel:
 
     Args:
         checkpoint: a .ckpt, a run's folder (its best), `latest`, the newest below `outputs/`, a
-            folder of `save_pretrained`, one of `list_models()`, or one of the Hugging Face Hub,
-            `hf://USER/NAME`. None: the first of `list_models()`.
+            folder of `save_pretrained`, or one of `list_models()`. None: the first of these.
 
     Beside other busy programs, torch's waiting threads slow each other down: call
     `torch.set_num_threads(1)`, or set OMP_WAIT_POLICY=passive before Python starts.

@@ -20,8 +20,6 @@ RECORD = "run.json"  # when the run started, and with which musicgen
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
-_HUB = "hf://"  # of a repository of the Hub, as in hf://user/name
-_FILES = ["config.json", "tokenizer.json", "model.safetensors"]
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
 _DEFAULT = "pop-piano-small"  # of the models of the package
 FORMAT_VERSION = 3  # of checkpoints
@@ -104,11 +102,9 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
 
     Args:
         name: a file, a run folder (its best), a folder of `save_pretrained`, `latest`,
-            `hf://USER/NAME`, or a model of the package. `latest` is the run below outputs/ that
-            started last, but of debug runs, and of runs of another version of musicgen.
+            or a model of the package. `latest` is the run below outputs/ that started last, but of
+            debug runs, and of runs of another version of musicgen.
     """
-    if name.startswith(_HUB):
-        return download(name)
     if name == "latest":
         return _best(_newest("checkpoint") / "checkpoints")
     path = Path(name).expanduser()
@@ -136,7 +132,9 @@ def _best(folder: Path) -> Path:
 
 def _newest(wanted: str) -> Path:
     """Return the run that started last; if a checkpoint is wanted, of those that have one."""
-    starts = {run: _start(run) for run in _runs() if wanted == "run" or (run / LAST).is_file()}
+    runs = [path.parent for path in _ROOT.glob(f"**/{RECORD}")]
+    runs = [run for run in runs if run.relative_to(_ROOT).parts[0] != "debug"]
+    starts = {run: _start(run) for run in runs if wanted == "run" or (run / LAST).is_file()}
     others = [f"{run} is of another version of musicgen" for run, x in starts.items() if x is None]
     known = {run: start for run, start in starts.items() if start is not None}
     if not known:
@@ -156,29 +154,3 @@ def _start(run: Path) -> float | None:
         return float(record["started"]) if record["format"] == FORMAT_VERSION else None
     except (KeyError, TypeError, ValueError):  # written before it held a format
         return None
-
-
-def _runs() -> list[Path]:
-    """Return the runs below outputs/, but those in its folder `debug`."""
-    records = _ROOT.glob(f"**/{RECORD}")
-    return [path.parent for path in records if path.relative_to(_ROOT).parts[0] != "debug"]
-
-
-def download(name: str) -> Path:
-    """Return the local folder of the model `hf://USER/NAME`, or `hf://USER/NAME@REVISION`.
-
-    Raises:
-        UserError: huggingface_hub is not installed, or the model cannot be had.
-    """
-    repo_id, _, revision = name.removeprefix(_HUB).partition("@")
-    try:
-        from huggingface_hub import snapshot_download
-    except ModuleNotFoundError:
-        raise UserError(
-            "the Hugging Face Hub needs huggingface_hub; run: pip install musicgen-symbolic[hub]"
-        ) from None
-    try:
-        return Path(snapshot_download(repo_id, revision=revision or None, allow_patterns=_FILES))
-    except Exception as error:  # its own, the network's and the disk's have no common class
-        lines = (line.strip() for line in str(error).splitlines() if line.strip())
-        raise UserError(f"{name}: {next(lines, repr(error))}") from None

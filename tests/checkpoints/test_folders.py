@@ -2,9 +2,7 @@
 
 import json
 import random
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -162,29 +160,6 @@ def test_models_of_the_package_are_found_by_name(registry, tmp_path):
     last.write_text("")
     record_start(last.parents[1])
     assert find_checkpoint("latest") == Path("outputs/mine/checkpoints/last.ckpt")
-
-
-def test_a_model_of_the_hub_is_that_of_its_folder(tmp_path, monkeypatch):
-    hub, calls = tmp_path / "hub", []
-
-    def snapshot_download(repo_id, *, revision, allow_patterns):
-        calls.append((repo_id, revision))
-        if not (hub / repo_id).is_dir():
-            raise OSError(f"\n404: no model {repo_id}\nmore")
-        return str(hub / repo_id)
-
-    library = SimpleNamespace(snapshot_download=snapshot_download)
-    monkeypatch.setitem(sys.modules, "huggingface_hub", library)
-    model = small_model()
-    model.save_pretrained(hub / "me/mine")
-    loaded = musicgen.load("hf://me/mine@v1")
-    assert torch.equal(loaded.model(IDS), model.model(IDS))
-    assert calls == [("me/mine", "v1")]
-    with pytest.raises(UserError, match=r"^hf://me/other: 404: no model me/other$"):
-        musicgen.load("hf://me/other")
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(UserError, match=r"pip install musicgen-symbolic\[hub\]"):
-        musicgen.load("hf://me/mine")
 
 
 def test_licences_are_those_of_corpora():
