@@ -23,12 +23,12 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from musicgen.data.corpora import JSBChorales
+from musicgen.data.corpora import BachChorales, JSBChorales
 from musicgen.data.corpora.bach_chorales import four_voices
-from musicgen.data.corpora.music21_corpus import Music21Corpus
+from musicgen.data.corpora.base import pieces_below
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.midi import Score
+from musicgen.midi import Score, find_music, read
 
 ROOT = Path(__file__).parents[1]
 SAME, LENGTH = 0.3, 8
@@ -91,13 +91,13 @@ def notice(path: Path) -> str:
 def main(jsb_path: str) -> None:
     sources, pieces, left_out = {}, [], {}
     notices: dict[str, list[str]] = {}
-    corpus = Music21Corpus("bach")
-    for piece in corpus.pieces():
+    folder = BachChorales().root
+    for piece in pieces_below(folder, find_music(folder)):
         if piece.path.suffix == ".krn":
             left_out[piece.name] = notice(piece.path)
             continue
         try:
-            score = four_voices(corpus.read_piece(piece))
+            score = four_voices(read(piece.path))
         except UserError as error:
             left_out[piece.name] = str(error)
             continue

@@ -13,7 +13,7 @@ from musicgen.errors import UserError
 from musicgen.package_data import CONF
 
 SPECIAL = {"composer", "listops"}  # made on first use
-IN_PACKAGE = {"bach_chorales", "music21_corpus"}
+IN_PACKAGE = {"bach_chorales"}
 OWN = {"seed": 0, "loader": {"length": 1024}}
 NAMES = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
 FETCHED = sorted({*NAMES} - SPECIAL - IN_PACKAGE)

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from musicgen.data.corpora.music21_corpus import find_corpus
+from musicgen.data.corpora import BachChorales
 from musicgen.errors import UserError
 from musicgen.midi import dumps, loads, printed_scores, read
 from musicgen.midi.printed_scores import read_score
@@ -294,7 +294,7 @@ def test_a_score_is_read_as_the_parser_of_music21_reads_it():
     """Sounding notes, the places of bar lines and of fermatas."""
     import music21  # slow to import
 
-    path = find_corpus() / "bach/bwv269.mxl"
+    path = BachChorales().root / "bwv269.mxl"
     parsed = music21.converter.parse(path, forceSource=True, storePickle=False)
     score = read(path)
     first = parsed.parts[0].getElementsByClass("Measure")

@@ -6,7 +6,6 @@ from musicgen.data.corpora.composed import ComposedCorpus
 from musicgen.data.corpora.groove2groove import Groove2GrooveMIDI
 from musicgen.data.corpora.jsb_chorales import JSBChorales
 from musicgen.data.corpora.midi_folder import MidiFolder
-from musicgen.data.corpora.music21_corpus import Music21Corpus
 from musicgen.data.corpora.pop1k7 import Pop1K7
 from musicgen.data.corpora.pop909 import POP909
 from musicgen.data.corpora.score_folder import ScoreFolder
@@ -21,7 +20,6 @@ __all__ = [
     "Groove2GrooveMIDI",
     "JSBChorales",
     "MidiFolder",
-    "Music21Corpus",
     "Piece",
     "Pop1K7",
     "ScoreFolder",

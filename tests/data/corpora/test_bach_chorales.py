@@ -7,7 +7,8 @@ from itertools import combinations, product
 import pytest
 
 from benchmarks.chorale_split import ROOT, SAME, likeness, runs, split_chorales
-from musicgen.data.corpora import BachChorales, Music21Corpus
+from musicgen.data.corpora import BachChorales
+from musicgen.midi import find_music
 from musicgen.tokenization import Chorale
 
 
@@ -28,7 +29,7 @@ def test_the_split_lists_each_four_part_chorale_once(corpus):
     counts = {split: sum(p.split == split for p in pieces) for split in ("train", "val", "test")}
     assert counts == result["pieces"] == {"train": 334, "val": 39, "test": 34}
     assert len(names) == len({piece.name for piece in pieces}) == 407
-    everything = {piece.name for piece in Music21Corpus("bach").pieces()}
+    everything = {path.name for path in find_music(corpus.root)}
     assert names | set(result["left out"]) == everything
     assert all(piece.path.is_file() for piece in pieces)
 
