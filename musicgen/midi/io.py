@@ -93,8 +93,8 @@ def loads(data: bytes) -> Score:
     for tick, content in sorted((m for s in states for m in s.metas), key=itemgetter(0)):
         metas[content[0]].append((tick, content))
     values = {kind: [(tick, meta_value(x)) for tick, x in some] for kind, some in metas.items()}
-    lengths = [(tick, int.from_bytes(x[:3], "big")) for tick, x in values.get(TEMPO_CHANGE, ())]
-    tempos = [(tick, 60e6 / length) for tick, length in lengths if length]
+    tempi = values.get(TEMPO_CHANGE, ())
+    tempos = [(tick, 60e6 / int.from_bytes(x[:3], "big")) for tick, x in tempi]
     # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
     # metre write 1/4; as an upbeat it is a bar that the next signature cuts short.
     signatures = [(tick, x[0], 1 << x[1]) for tick, x in values.get(TIME_SIGNATURE, ())]
@@ -103,8 +103,7 @@ def loads(data: bytes) -> Score:
     markers = [Marker(tick, read_text(content)) for tick, content in metas[MARKER]]
     repairs = {
         "notes without an end closed": num_closed,
-        "impossible tempi left out": len(lengths) - len(tempos),
-        "unusable time signatures left out": len(signatures) - len(valid),
+        "metres of one beat or past 64ths left out": len(signatures) - len(valid),
         "notes under the sustain pedal, which is not heard": sum(x.num_pedalled for x in states),
     }
     return Score(
@@ -114,7 +113,7 @@ def loads(data: bytes) -> Score:
         valid,
         [marker for marker in markers if marker.text],
         [*file.repairs, *(pluralize(count, repair) for repair, count in repairs.items() if count)],
-        [KeySignature(tick, fifths) for tick, fifths in keys if -7 <= fifths <= 7],
+        [KeySignature(*each) for each in keys],
     )
 
 

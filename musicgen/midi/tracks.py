@@ -13,13 +13,11 @@ from musicgen.errors import UserError
 from musicgen.midi.events import (
     DRUM_CHANNEL,
     END_OF_TRACK,
-    KEY_SIGNATURE,
     META,
-    TEMPO_CHANGE,
-    TIME_SIGNATURE,
     Event,
     broken,
     find_events,
+    meta_value,
 )
 from musicgen.text import pluralize
 
@@ -27,7 +25,8 @@ MAX_TRACKS = 512
 """More need gigabytes to read; an orchestra has a hundred."""
 
 _LONGEST_WRAPPER = 1024  # bytes before the header of a file in RIFF or MacBinary
-_SIZES = {TEMPO_CHANGE: 3, TIME_SIGNATURE: 4, KEY_SIGNATURE: 2}  # bytes
+# Kind and value: tempi, metres, keys with too few bytes; 0 bpm, 0/4, more than 7 sharps or flats.
+_DAMAGED = re.compile(rb"Q(.{0,2}\Z|\0{3})|X(.{0,3}\Z|\0)|Y(.?\Z|[\x08-\xf8])", re.DOTALL)
 _NO_MEANING = 0x7F  # the kind of meta events of a single program
 _DRUM_BANKS = (120, 126, 127)  # of GM2 and XG
 
@@ -65,8 +64,8 @@ def open_file(data: bytes) -> MidiFile:
     """Find the tracks of a file.
 
     What stands before the header is left out, as is the rest of a long header. Tracks end at their
-    end-of-track events, whatever their lengths say, and count by themselves. Meta events with too
-    few bytes become ones without a meaning.
+    end-of-track events, whatever their lengths say, and count by themselves. Damaged meta events
+    become ones without a meaning.
 
     Raises:
         UserError: there is no music with beats, or it cannot be read.
@@ -104,10 +103,10 @@ def open_file(data: bytes) -> MidiFile:
     if len(tracks) > MAX_TRACKS:
         raise UserError(f"it has {len(tracks):,} tracks, more than {MAX_TRACKS}; split it")
     fixed = bytearray(data)
-    for at in (e.content for events in tracks for e in events if e.status == META):
-        if data[at + 1] < _SIZES.get(data[at], 0):
+    for _, _, at, stop in (e for events in tracks for e in events if e.status == META):
+        if _DAMAGED.match(data[at : at + 1] + meta_value(data[at:stop])):
             fixed[at] = _NO_MEANING
-            changed["meta events with too few bytes left out"] += 1
+            changed["changes of tempo, metre or key without a meaning left out"] += 1
     form = 1 if form == 1 else int(len(tracks) > 1)
     repairs = [pluralize(number, nouns) for nouns, number in changed.items() if number]
     if len(tracks) != count:

@@ -2,11 +2,13 @@
 
 import os
 import struct
+from io import BytesIO
 
+import mido
 import pytest
 
 from musicgen.errors import UserError
-from musicgen.midi import find_music, loads, read
+from musicgen.midi import Score, extend, find_music, loads, read
 from tests.generation.builders import PromptFile, meta, notes, program, track_bytes
 
 END = b"\x00\xff\x2f\x00"
@@ -40,10 +42,13 @@ REPAIRED = {
     "RMID": (b"RIFF\x99\0\0\0RMIDdata\x80\0\0\0" + PLAIN.data() + b"LIST\4\0\0\0INFO", ""),
     "MacBinary": (bytes(128) + PLAIN.data(), ""),
     **{
-        f"{kind:x} of {length} bytes": (sized([(0, event), *MELODY], SECOND), "1 meta event")
-        for kind, whole in ((0x51, 3), (0x58, 4), (0x59, 2))
-        for length in range(whole)
-        for event in [bytes([0xFF, kind, length]) + b"\x04\x02\x03"[:length]]
+        f"{kind:x} of {value!r}": (sized([(0, event), *MELODY], SECOND), "1 change of tempo, metre")
+        for kind, whole, wrong in (
+            *((0x51, 3, b"\0\0\0"), (0x58, 4, b"\0\2\x18\x08")),
+            *((0x59, 2, b"\x08\0"), (0x59, 2, b"\xf8\0")),
+        )
+        for value in (*(b"\x04\x02\x03"[:length] for length in range(whole)), wrong)
+        for event in [bytes([0xFF, kind, 0x80, len(value)]) + value]  # two bytes for the length
     },
 }
 
@@ -56,6 +61,8 @@ def test_repaired_files_have_all_their_notes(name):
     assert not score.time_signatures
     assert not score.key_signatures
     assert [repair in line for line in score.repairs] == [True] * bool(repair)
+    written = extend(data, 960, Score(), lambda _: None, whole=True, sustain=0)
+    mido.MidiFile(file=BytesIO(written))  # which refuses what is without a meaning
 
 
 @pytest.mark.parametrize(

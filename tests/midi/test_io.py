@@ -106,7 +106,7 @@ def test_a_metre_of_one_beat_is_none():
     signatures = [TimeSignature(0, 1, 4), TimeSignature(960, 3, 4), TimeSignature(2400, 1, 8)]
     score = loads(dumps(Score(480, [Track(notes=notes)], time_signatures=signatures)))
     assert score.time_signatures == signatures[1:2]
-    assert score.repairs == ["2 unusable time signatures left out"]
+    assert score.repairs == ["2 metres of one beat or past 64ths left out"]
     assert score.bar_starts().tolist() == [0, 960, 2400, 3840]
 
 

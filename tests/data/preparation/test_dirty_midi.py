@@ -42,11 +42,10 @@ CLOSED = "1 note without an end closed"
 # Name: bytes, the notes kept as (grid step, pitch, steps), the report.
 REPAIRED = {
     "a tempo of 0": (
-        midi(b"\x00\xff\x51\x03\x00\x00\x00" + GOOD), ONE_NOTE, "1 impossible tempi left out",
+        midi(b"\x00\xff\x51\x03\x00\x00\x00" + GOOD), ONE_NOTE, "1 change of tempo, metre or key",
     ),
     "a metre of 0/4": (
-        midi(b"\x00\xff\x58\x04\x00\x02\x18\x08" + GOOD), ONE_NOTE,
-        "1 unusable time signatures left out",
+        midi(b"\x00\xff\x58\x04\x00\x02\x18\x08" + GOOD), ONE_NOTE, "1 change of tempo",
     ),
     "never ends": (midi(b"\x00" + on(60) + note(64)), {(0, 60, 4.0), (0, 64, 4.0)}, CLOSED),
     "never ends, in a long track": (
