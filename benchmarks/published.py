@@ -8,14 +8,12 @@ places and, where the command gives none, the seed. Losses by position, and T an
 `evaluate.py` wrote below --evaluated.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
 import shlex
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 from itertools import product
 from pathlib import Path
@@ -92,6 +90,37 @@ def _identity(overrides: Sequence[str]) -> str:
     return run_identity(OmegaConf.to_container(config, resolve=True))
 
 
+class Run:
+    """A finished run's folder.
+
+    Attributes:
+        rows: of its `metrics.csv`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        self.rows = read_csv(folder / "metrics.csv")
+
+    @cached_property
+    def identity(self) -> str:
+        return run_identity(self.config)
+
+    @property
+    def finished(self) -> bool:
+        steps = [int(row["step"]) for row in self.rows if (row.get("step") or "").isdecimal()]
+        return max(steps, default=-1) + 1 >= self.config["trainer"]["max_steps"]
+
+    def values(self, column: str) -> list[float]:
+        return [float(row[column]) for row in self.rows if row.get(column)]
+
+    def is_of(self, job: Job) -> bool:
+        """Return whether a job of a command makes this run."""
+        if job.seed is not None and job.seed != self.config["seed"]:
+            return False
+        return self.identity == job.identity
+
+
 def main() -> None:
     rows = read_csv(PUBLISHED)
     papers = list(dict.fromkeys(row["paper"] for row in rows))
@@ -152,49 +181,11 @@ def _of(job: Job, runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if run.is_of(job)][-1:]
 
 
-class Run:
-    """A finished run's folder.
-
-    Attributes:
-        rows: of its `metrics.csv`.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        self.rows = read_csv(folder / "metrics.csv")
-
-    @cached_property
-    def identity(self) -> str:
-        return run_identity(self.config)
-
-    @property
-    def finished(self) -> bool:
-        steps = [int(row["step"]) for row in self.rows if (row.get("step") or "").isdecimal()]
-        return max(steps, default=-1) + 1 >= self.config["trainer"]["max_steps"]
-
-    def values(self, column: str) -> list[float]:
-        return [float(row[column]) for row in self.rows if row.get(column)]
-
-    def is_of(self, job: Job) -> bool:
-        """Return whether a job of a command makes this run."""
-        if job.seed is not None and job.seed != self.config["seed"]:
-            return False
-        return self.identity == job.identity
-
-
 def find_runs(root: Path) -> list[Run]:
     """Return the finished runs below a folder."""
     folders = [path.parent for path in sorted(root.glob("**/metrics.csv"))]
     runs = [Run(folder) for folder in folders if (folder / "config.yaml").is_file()]
     return [run for run in runs if run.finished]
-
-
-def evaluations(root: Path, name: str) -> Iterator[Any]:
-    """Yield what `evaluate.py` wrote as NAME.json below a folder, the newest first."""
-    paths: Sequence[Path] = sorted(root.glob(f"**/{name}.json"), key=lambda x: x.stat().st_mtime)
-    for path in reversed(paths):
-        yield json.loads(path.read_text(encoding="utf-8"))
 
 
 class Figure(NamedTuple):
@@ -211,7 +202,8 @@ def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Fig
     """
     if metric in _OF_RUN:
         values = [value for run in groups[0] for value in _OF_RUN[metric](run)]
-        return _over_seeds(values)
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return Figure(statistics.mean(values), deviation) if values else None
     if metric in _OF_GROUPS:
         accuracies = [[max(run.values("val/accuracy")) for run in group] for group in groups]
         return Figure(_OF_GROUPS[metric](*accuracies))
@@ -245,16 +237,12 @@ def _at_best(column: str, run: Run) -> list[float]:
     return [float(best[column])] if best.get(column) else []
 
 
-def _epochs(run: Run) -> list[float]:
-    return [epoch + 1 for epoch in _at_best("epoch", run)]
-
-
 _OF_RUN: dict[str, Callable[[Run], list[float]]] = {
     "test accuracy, %": partial(_last, "test/accuracy", factor=100),
     "test perplexity": partial(_last, "test/perplexity"),
     "validation perplexity": partial(_least, "val/perplexity"),
     "validation loss": partial(_least, "val/loss"),
-    "epochs": _epochs,
+    "epochs": lambda run: [epoch + 1 for epoch in _at_best("epoch", run)],
     "hours": partial(_at_best, "train/hours"),
     "GB": partial(_at_best, "train/gigabytes"),
 }
@@ -282,20 +270,12 @@ _OF_GROUPS: dict[str, Callable[..., float]] = {
 OF_ALL = frozenset({"effect", "p-value", "mean test accuracy, %"})
 
 
-def _over_seeds(values: Sequence[float]) -> Figure | None:
-    if not values:
-        return None
-    return Figure(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
-
-
-def _is_in(checkpoint: str, run: Run) -> bool:
-    return Path(checkpoint).resolve().is_relative_to(run.folder.resolve())
-
-
 def _position_loss(run: Run, part: str, evaluated: Path) -> Figure | None:
-    for content in evaluations(evaluated, "position_loss"):
-        for each in content["runs"]:
-            if _is_in(each["checkpoint"], run):
+    """Return the newest figure that `evaluate.py` wrote below a folder."""
+    paths = sorted(evaluated.glob("**/position_loss.json"), key=lambda path: path.stat().st_mtime)
+    for path in reversed(paths):
+        for each in json.loads(path.read_text(encoding="utf-8"))["runs"]:
+            if Path(each["checkpoint"]).resolve().is_relative_to(run.folder.resolve()):
                 rows = [row for row in each["rows"] if row["part"] == part]
                 if rows:
                     return Figure(rows[0]["mean"], rows[0]["std"])

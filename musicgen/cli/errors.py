@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import hydra
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
@@ -30,7 +30,6 @@ _NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG")
 _PACKAGE = str(Path(__file__).parents[1])
 _NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
 _PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
-_NO_HINT = inspect.Parameter.empty
 _FULL_KEY = re.compile(r"^ *full_key: (\S+)$", re.M)  # in messages of Hydra and OmegaConf
 
 
@@ -100,13 +99,11 @@ def check_types(cfg: DictConfig) -> None:
         if not (OmegaConf.is_dict(settings) and {"_target_", name} <= settings.keys()):
             continue
         plain: Any = OmegaConf.to_object(settings)
+        target: Any = get_object(settings._target_)
         with suppress(NameError):  # of modules that are imported for hints alone
-            parameters = inspect.signature(get_object(settings._target_), eval_str=True).parameters
-            hint: Any = parameters[name].annotation if name in parameters else _NO_HINT
+            hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)
             try:
-                TypeAdapter(Any if hint is _NO_HINT else hint, config=_PLAIN).validate_python(
-                    plain[name]
-                )
+                TypeAdapter(hints.get(name, Any), config=_PLAIN).validate_python(plain[name])
             except ValidationError as error:
                 problems = dict.fromkeys(each["msg"] for each in error.errors())
                 raise ParameterError(key, plain[name], "; or ".join(problems)) from None
