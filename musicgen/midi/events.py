@@ -88,13 +88,12 @@ def meta_value(content: bytes) -> bytes:
     return content[_read_number(content, 1, len(content))[1] :]
 
 
-def read_text(content: bytes) -> str:
-    """Return the text in the content of a meta event: UTF-8, Shift-JIS or Latin-1, whichever fits.
+def read_text(text: bytes) -> str:
+    """Return a text: UTF-8, Shift-JIS or Latin-1, whichever fits.
 
     Latin-1 has no bytes from 0x81 to 0x9F, with which most characters of Shift-JIS begin; without
     them, a text that has no ASCII letter may be half-width katakana.
     """
-    text = meta_value(content)
     with suppress(UnicodeDecodeError):
         return text.decode()
     if re.search(rb"[\x81-\x9f]", text) or not re.search(rb"[A-Za-z]", text):

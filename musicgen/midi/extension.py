@@ -68,7 +68,7 @@ class _FileTrack(TrackState):
 
     @property
     def name(self) -> str:
-        texts = (read_text(text) for _, text in self.metas if text[0] == TRACK_NAME)
+        texts = (read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME)
         return next(filter(None, texts), "")
 
     def played(self, channel: int) -> NoteArray:

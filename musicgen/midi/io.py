@@ -19,7 +19,6 @@ from musicgen.midi.events import (
     TEMPO_CHANGE,
     TIME_SIGNATURE,
     TRACK_NAME,
-    meta_value,
     read_text,
 )
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
@@ -79,7 +78,7 @@ def loads(data: bytes) -> Score:
     programs = {c: p for state in states[::-1] for c, p in state.first_programs.items()}
     drums, tracks = drum_channels(states), list[Track]()
     for state in states:
-        names = [read_text(content) for _, content in state.metas if content[0] == TRACK_NAME]
+        names = [read_text(text) for _, kind, text in state.metas if kind == TRACK_NAME]
         parts: defaultdict[tuple[int, int], list[Note]] = defaultdict(list)
         for (channel, program), notes in state.notes.items():
             if program is None:  # one that comes later in the track does not count before
@@ -90,17 +89,15 @@ def loads(data: bytes) -> Score:
             is_drum = channel == DRUM_CHANNEL or names_drums(name, program)
             tracks.append(Track(name, program, is_drum, notes_from(notes)))
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    for tick, content in sorted((m for s in states for m in s.metas), key=itemgetter(0)):
-        metas[content[0]].append((tick, content))
-    values = {kind: [(tick, meta_value(x)) for tick, x in some] for kind, some in metas.items()}
-    tempi = values.get(TEMPO_CHANGE, ())
-    tempos = [(tick, 60e6 / int.from_bytes(x[:3], "big")) for tick, x in tempi]
+    for tick, kind, value in sorted((m for s in states for m in s.metas), key=itemgetter(0)):
+        metas[kind].append((tick, value))
+    tempos = [(tick, 60e6 / int.from_bytes(x[:3], "big")) for tick, x in metas[TEMPO_CHANGE]]
     # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
     # metre write 1/4; as an upbeat it is a bar that the next signature cuts short.
-    signatures = [(tick, x[0], 1 << x[1]) for tick, x in values.get(TIME_SIGNATURE, ())]
+    signatures = [(tick, x[0], 1 << x[1]) for tick, x in metas[TIME_SIGNATURE]]
     valid = [TimeSignature(*each) for each in signatures if each[1] > 1 and each[2] <= 64]
-    keys = [(tick, (x[0] + 128) % 256 - 128) for tick, x in values.get(KEY_SIGNATURE, ())]
-    markers = [Marker(tick, read_text(content)) for tick, content in metas[MARKER]]
+    keys = [(tick, (x[0] + 128) % 256 - 128) for tick, x in metas[KEY_SIGNATURE]]
+    markers = [Marker(tick, read_text(text)) for tick, text in metas[MARKER] if text]
     repairs = {
         "notes without an end closed": num_closed,
         "metres of one beat or past 64ths left out": len(signatures) - len(valid),
@@ -111,7 +108,7 @@ def loads(data: bytes) -> Score:
         tracks,
         np.array(tempos, TEMPO),
         valid,
-        [marker for marker in markers if marker.text],
+        markers,
         [*file.repairs, *(pluralize(count, repair) for repair, count in repairs.items() if count)],
         [KeySignature(*each) for each in keys],
     )

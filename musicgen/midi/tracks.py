@@ -143,7 +143,7 @@ class TrackState:
     """What the events of a track have said so far.
 
     Attributes:
-        metas: tick and content of its meta events.
+        metas: tick, kind and value of its meta events.
         programs: the last of each channel, and as `first_programs` the first.
         open: onset, velocity and program of notes that sound, by channel and pitch.
         notes: onset, duration, pitch and velocity of those that have ended, by channel and program;
@@ -156,7 +156,7 @@ class TrackState:
         tick: of the last event.
     """
 
-    metas: list[tuple[int, bytes]] = field(default_factory=list)
+    metas: list[tuple[int, int, bytes]] = field(default_factory=list)
     programs: dict[int, int] = field(default_factory=dict)
     first_programs: dict[int, int] = field(default_factory=dict)
     open: defaultdict[ChannelPitch, list[tuple[int, int, int | None]]] = field(
@@ -196,7 +196,7 @@ class TrackState:
             elif kind == 0xE:
                 self._hold((channel, WHEEL), tick, (data[at], data[at + 1]) != CENTRE)
             elif status == META:
-                self.metas.append((tick, data[at:stop]))
+                self.metas.append((tick, data[at], meta_value(data[at:stop])))
             self.tick = tick
 
     def _hold(self, key: tuple[int, int], tick: int, is_held: bool) -> None:
