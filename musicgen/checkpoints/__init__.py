@@ -9,18 +9,3 @@ from musicgen.checkpoints.folders import write_folder
 from musicgen.checkpoints.reading import read_checkpoint, rebuild, with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
 from musicgen.run_folders import find_checkpoint
-
-__all__ = [
-    "CONTENT_KEY",
-    "CheckpointContent",
-    "build",
-    "check_targets",
-    "find_checkpoint",
-    "load_for_resume",
-    "load_initial",
-    "read_checkpoint",
-    "rebuild",
-    "run_identity",
-    "with_realizations",
-    "write_folder",
-]

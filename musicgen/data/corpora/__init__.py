@@ -10,18 +10,3 @@ from musicgen.data.corpora.pop1k7 import Pop1K7
 from musicgen.data.corpora.pop909 import POP909
 from musicgen.data.corpora.score_folder import ScoreFolder
 from musicgen.data.corpora.songbook import Songbook
-
-__all__ = [
-    "POP909",
-    "SPLITS",
-    "BachChorales",
-    "ComposedCorpus",
-    "Corpus",
-    "Groove2GrooveMIDI",
-    "JSBChorales",
-    "MidiFolder",
-    "Piece",
-    "Pop1K7",
-    "ScoreFolder",
-    "Songbook",
-]

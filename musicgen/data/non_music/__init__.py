@@ -6,14 +6,3 @@ from musicgen.data.non_music.listops import ListOps
 from musicgen.data.non_music.pathfinder import Pathfinder
 from musicgen.data.non_music.texts import AAN, IMDb
 from musicgen.data.non_music.wikitext import WikiText
-
-__all__ = [
-    "AAN",
-    "CIFAR10",
-    "Example",
-    "ExampleCorpus",
-    "IMDb",
-    "ListOps",
-    "Pathfinder",
-    "WikiText",
-]

@@ -3,5 +3,3 @@
 from musicgen.data.preparation.cache import TokenCache
 from musicgen.data.preparation.encoding import Limits
 from musicgen.data.preparation.prepare import EncodedCorpus
-
-__all__ = ["EncodedCorpus", "Limits", "TokenCache"]
