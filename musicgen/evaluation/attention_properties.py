@@ -88,11 +88,7 @@ def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def plot_attention(
-    weights: NDArray[np.floating],
-    path: str | Path,
-    *,
-    layers: Sequence[int],
-    training_length: int,
+    weights: NDArray[np.floating], path: str | Path, *, layers: Sequence[int], training_length: int
 ) -> None:
     """Plot matrices of layers (rows) and heads (columns), queries downwards and keys to the right.
 

@@ -39,12 +39,7 @@ UNITS = ("note", "bar", "token of new bars", "token of returning bars")
 
 
 def position_loss(
-    inputs: Inputs,
-    out: Path,
-    *,
-    num_draws: int,
-    num_realizations: Any,
-    max_factor: float,
+    inputs: Inputs, out: Path, *, num_draws: int, num_realizations: Any, max_factor: float
 ) -> list[TableRow]:
     """Loss by position over held-out pieces, of models and of a trigram model.
 

@@ -10,12 +10,7 @@ from typing import Any
 
 import torch
 
-from musicgen.checkpoints import (
-    CheckpointContent,
-    rebuild,
-    with_realizations,
-    write_folder,
-)
+from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
 from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias

@@ -78,9 +78,7 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDA
 
 
 def length_summaries(
-    losses: Sequence[FloatArray],
-    training_length: int,
-    factors: Sequence[float] = (1.5, 2.0),
+    losses: Sequence[FloatArray], training_length: int, factors: Sequence[float] = (1.5, 2.0)
 ) -> dict[str, LossSummary]:
     """Summarise each piece's mean loss in ranges of positions: "trained", "extrapolated 1.5x", ….
 

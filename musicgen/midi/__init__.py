@@ -1,21 +1,8 @@
 """Reading of MIDI files and printed scores as `Score`s, and writing of MIDI files."""
 
 from musicgen.midi.extension import extend
-from musicgen.midi.io import (
-    as_score,
-    dumps,
-    find_music,
-    loads,
-    read,
-    without_suffix,
-    write,
-)
-from musicgen.midi.roles import (
-    DRUMS,
-    notes_by_role,
-    pitched_notes,
-    role,
-)
+from musicgen.midi.io import as_score, dumps, find_music, loads, read, without_suffix, write
+from musicgen.midi.roles import DRUMS, notes_by_role, pitched_notes, role
 from musicgen.midi.score import (
     FERMATA,
     NOTE,

@@ -21,14 +21,7 @@ class ComposedCorpus(MidiFolder):
         corpus_seed: seed of the composer.
     """
 
-    def __init__(
-        self,
-        root: str | Path,
-        *,
-        kind: Kind,
-        num_pieces: int,
-        corpus_seed: int,
-    ) -> None:
+    def __init__(self, root: str | Path, *, kind: Kind, num_pieces: int, corpus_seed: int) -> None:
         check_choice("kind", kind, get_args(Kind))
         check_int("num_pieces", num_pieces, minimum=3)  # one for each split
         super().__init__(

@@ -54,11 +54,7 @@ class Chorale(Tokenizer):
     steps_per_beat = STEPS_PER_BEAT
 
     def __init__(
-        self,
-        *,
-        max_beats: int = 16384,
-        max_transposition: int = 6,
-        lead_probability: float = 0,
+        self, *, max_beats: int = 16384, max_transposition: int = 6, lead_probability: float = 0
     ) -> None:
         check_int("max_beats", max_beats)
         check_int("max_transposition", max_transposition, 0)
