@@ -81,7 +81,11 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
     path = Path(path)
     with errors_name(path):
         try:
-            if _size(path) > MAX_BYTES:
+            size = path.stat().st_size
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as archive:
+                    size = sum(file.file_size for file in archive.infolist())
+            if size > MAX_BYTES:
                 raise UserError(f"more than {MAX_BYTES >> 20} MB of text; give a smaller score")
             return _score(*_engrave(path, "expandAlways" if repeats else "expandNever"))
         except OSError as error:
@@ -90,14 +94,6 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
             if isinstance(error, UserError):
                 raise
             raise UserError(f"no score that can be read ({error}); export it again") from None
-
-
-def _size(path: Path) -> int:
-    """Return how many bytes a score has, unzipped."""
-    if not zipfile.is_zipfile(path):
-        return path.stat().st_size
-    with zipfile.ZipFile(path) as archive:
-        return sum(file.file_size for file in archive.infolist())
 
 
 def _engrave(path: Path, expand: str) -> tuple[_Print, list[dict[str, Any]]]:

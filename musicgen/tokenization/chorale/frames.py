@@ -69,13 +69,7 @@ def frames_of_score(losses: Losses, pitches: range, max_beats: int) -> IntArray:
         voice = np.zeros(len(track), np.int64)
         for each, notes_of_track in zip(voices, own, strict=True):
             voice[notes_of_track] = each
-    return _fill(voice, pitch, onset, end, losses)
-
-
-def _fill(
-    voice: IntArray, pitch: IntArray, onset: IntArray, end: IntArray, losses: Losses
-) -> IntArray:
-    """Return the frames of notes, of which each voice sings one at a time, the latest."""
+    # Each voice sings one note at a time, the latest.
     order = np.lexsort((pitch, onset, voice))
     voice, pitch, onset, end = voice[order], pitch[order], onset[order], end[order]
     highest = np.ones(len(voice), bool)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -74,12 +74,6 @@ class Chorale(Tokenizer):
         self.vocabulary, self.families = number_tokens(families)
         self._arrangements = Arrangements(len(self.vocabulary), self.families)
         self._to_ahead = self.families["Ahead"].start - self.families["Pitch"].start
-
-    def settings(self) -> dict[str, Any]:
-        settings = super().settings()
-        if not self.lead_probability:  # so that caches of earlier versions stay valid
-            del settings["lead_probability"]
-        return settings
 
     def grammar(self) -> ChoraleGrammar:
         limit = self.max_beats * self.steps_per_beat
