@@ -289,7 +289,8 @@ def _velocities(
         return {}
     roles = kept.roles if kept else [tokenizer.find_track(track) for track in score.tracks]
     velocities = {}
-    for index in kept.written if kept else range(len(tokenizer.families.get("Part", ()))):
+    num_parts = len(tokenizer.families.get("Part", ())) - tokenizer.chords  # and one of chords
+    for index in kept.written if kept else range(num_parts):
         own = [t.notes for t, role in zip(score.tracks, roles, strict=True) if role == index]
         notes = np.concatenate(own or [score.notes])
         velocities[index] = int(np.median((notes if len(notes) else score.notes)["velocity"]))

@@ -27,13 +27,14 @@ class InBars(Tokenizer):
     step of its bar; a `Part` begins at the bar's first.
 
     Attributes:
-        header: families of which a crop's first bar has the tokens in force, in this order.
+        header: families of which a crop's first bar has the tokens in force, in this order; after
+            the last Part, of chords, and the first Beat.
         instruments: the parts; a single one needs no tokens.
         pitches, velocities, tempi: the values of the tokens; without velocities all are equal.
         durations: in ticks of decoded scores. [num_durations]
     """
 
-    header: ClassVar[tuple[str, ...]]
+    header: tuple[str, ...]
     metres: Metres
     instruments: Sequence[Instrument]
     pitches: range
@@ -78,19 +79,21 @@ class InBars(Tokenizer):
 
     def with_header(self, window: IntArray, before: IntArray) -> IntArray:
         """Return ids [L] that begin with a bar, with what is in force there after those before."""
-        first_beat = self.families["Beat"].start
+        fixed = {"Part": self.families["Part"].stop - 1, "Beat": self.families["Beat"].start}
         names = {
-            first_beat: "Beat",
-            **{i: name for name in self.header if name != "Beat" for i in self.families[name]},
+            i: name
+            for name in self.header
+            for i in ([fixed[name]] if name in fixed else self.families[name])
         }
         own = [*takewhile(names.__contains__, window[1:].tolist())]
         known = np.array([*before, *own], np.int64)
         kept = {
             name: known[within(known, self.families[name])][-1:].tolist() for name in self.header
         }
-        follows = self.header[self.header.index("Beat") :]
-        has_beat = first_beat in own or any(kept[name] for name in follows[1:])
-        kept["Beat"] = [first_beat] * has_beat
+        for i, name in reversed([*enumerate(self.header)]):
+            if name in fixed:
+                follow = any(kept[later] for later in self.header[i + 1 :])
+                kept[name] = [fixed[name]] * (follow or fixed[name] in own)
         header = [i for name in self.header for i in kept[name]]
         return np.concatenate([window[:1], np.array(header, np.int64), window[1 + len(own) :]])
 

@@ -68,7 +68,9 @@ def encoded_again(tokenizer, tokens):
     """The encoding of the music of ids, in their order."""
     again = tokenizer.encode(tokenizer.decode(tokens))
     if tokenizer.name == "songs":
-        orders = [tokenizer.lead(again, leads) for leads in part_orders(len(tokenizer.parts))]
+        orders = [
+            tokenizer.lead(again, leads) for leads in part_orders(len(tokenizer.families["Part"]))
+        ]
         return next((each for each in orders if np.array_equal(each, tokens)), again)
     if tokenizer.families.get("Lead") and tokens[0] in tokenizer.families["Lead"]:
         leading = tokenizer.vocabulary.token(int(tokens[0])).partition("_")[2].split("+")

@@ -178,7 +178,7 @@ def notes_between(track, first, end):
 )
 def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
     score = accompanied()
-    (piece,), (file,) = write(score, SONGS, **options, seed=3)
+    (piece,), (file,) = write(score, SONGS, **options, seed=1)
     kept = {"voice": [0], "piano": [1, 2]}.get(options.get("keep"), [])
     first, end = (LINES[bar] for bar in bars)
     assert (file.tempos.tolist(), file.time_signatures) == (

@@ -20,7 +20,7 @@ def names():
 def closing_bias(tokenizer):
     """Logits that soon lead to EOS. [V]"""
     vocabulary = tokenizer.vocabulary
-    bias = {"EOS": 4e3, "Empty": 3e3, "NoteOff": 3e3, "TimeShift": 2e3, "Beat": 1e3}
+    bias = {"EOS": 4e3, "Empty": 3e3, "NoteOff": 3e3, "TimeShift": 2e3, "Beat": 1e3, "Part": 1e3}
     families = [vocabulary.token(i).partition("_")[0] for i in range(len(vocabulary))]
     return torch.tensor([bias.get(family, 0.0) for family in families])
 

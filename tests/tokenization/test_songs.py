@@ -9,7 +9,8 @@ from musicgen.tokenization import Songs, frozen_tokenizers
 from tests.tokenization.conftest import random_walk
 
 SONGS = frozen_tokenizers()["songs"]
-VOICE, PIANO = ([name == part["name"] for part in SONGS.parts] for name in ("Voice", "Piano"))
+PARTS = [*(part["name"] for part in SONGS.parts), "Chords"]
+VOICE, PIANO = ([name == part for part in PARTS] for name in ("Voice", "Piano"))
 
 
 def song(**changes):
@@ -31,7 +32,7 @@ def song(**changes):
 
 def test_a_bar_is_its_header_then_its_parts(names):
     assert names(SONGS, SONGS.encode(song())) == (
-        "Bar_3/4 Key_-3 Tempo_95 Beat_0 Chord_C_m Beat_18 Chord_G_7 "
+        "Bar_3/4 Key_-3 Tempo_95 Part_Chords Beat_0 Chord_C_m Beat_18 Chord_G_7 "
         "Part_Voice Beat_0 Pitch_60 Duration_12 Beat_24 Pitch_63 Duration_24 "
         "Part_Piano Beat_0 Pitch_48 Duration_24 Pitch_55 Duration_12 "
         "Bar_3/4 Part_Piano Beat_0 Pitch_67 Duration_4 Beat_4 Pitch_68 Duration_4 "
@@ -88,7 +89,8 @@ def test_a_crop_begins_with_what_is_in_force(names):
     tokens = SONGS.encode(song())
     starts = SONGS.crop_starts(tokens, bar_length=36)
     crop = SONGS.crop(tokens, starts[1:], 99, bar_length=36)
-    assert names(SONGS, crop[:6]) == "Bar_3/4 Key_-3 Tempo_95 Beat_0 Chord_G_7 Part_Piano"
+    start = "Bar_3/4 Key_-3 Tempo_95 Part_Chords Beat_0 Chord_G_7 Part_Piano"
+    assert names(SONGS, crop[:7]) == start
     assert np.array_equal(SONGS.encode(SONGS.decode(crop)), crop)
 
 
@@ -96,10 +98,13 @@ def test_other_parts_lead_in_all_bars_or_in_none(names):
     tokens = SONGS.encode(song())
     led = SONGS.lead(tokens, PIANO)
     assert [w for w in names(SONGS, led).split() if w.startswith(("Part", "Bar"))] == [
-        *("Bar_3/4", "Part_Piano", "Part_Voice", "Bar_3/4", "Part_Piano", "Part_Drums")
+        *("Bar_3/4", "Part_Piano", "Part_Chords", "Part_Voice"),
+        *("Bar_3/4", "Part_Piano", "Part_Drums"),
     ]
     assert SONGS.decode(led) == SONGS.decode(tokens)
-    assert np.array_equal(SONGS.lead(led, VOICE), tokens)
+    chords_lead = [part == "Chords" for part in PARTS]
+    for order in [False] * len(PARTS), chords_lead:
+        assert np.array_equal(SONGS.lead(led, order), tokens)
     both = np.concatenate([led[:-1], tokens[:-1], led[-1:]])  # one order, then another
     both = np.delete(both, np.flatnonzero(both == SONGS.vocabulary.id("Key_-3"))[1])
     both = np.delete(both, np.flatnonzero(both == SONGS.vocabulary.id("Tempo_95"))[1])

@@ -20,7 +20,7 @@ FILES = {  # SHA-256 of tokenizers/NAME/vocab.json
     "remi_fine": "56e1934d78448afea5da770a11505fe4e23e74936d6e0bfea8787adc598cb2ac",
     "remi_metres": "a1c4fbac18e3ba88c06883ef71cd34bc1055ddccce4aae5714b1d83b1dbdb377",
     "remi_notes": "5385e0f860bc757eb7b0c53135698a1a415f28424f038b5fb5bb204b8e462fdf",
-    "songs": "f131f9b0e0aa0a0b01f00e349f8be8a554042a20678a194e5f54fba12833afea",
+    "songs": "6fdee3fd9c6db9dada5efc94ce9d956f8466d56947f6e4825732e208ae585907",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from musicgen.tokenization.grammar import BoolArray, latest
+from musicgen.tokenization.grammar import NEVER, BoolArray, latest
 from musicgen.tokenization.remi.grammar import BarGrammar, REMIState
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
@@ -20,9 +20,9 @@ def followers(velocity: bool) -> dict[str, set[str]]:
     struck = {"Velocity"} if velocity else {"Duration"}
     return {
         "": {"Bar", "EOS"},  # the beginning
-        "Bar": {"Key", "Tempo", "Beat", "Part", "Bar"},
-        "Key": {"Tempo", "Beat", *NEXT},
-        "Tempo": {"Beat", *NEXT},
+        "Bar": {"Key", "Tempo", "Part", "Bar"},
+        "Key": {"Tempo", *NEXT},
+        "Tempo": NEXT,
         "Chord": {"Beat", *NEXT},
         "Part": {"Beat"},
         "Beat": {"Chord", "Pitch", "Drum"},
@@ -40,26 +40,33 @@ class SongsState(REMIState):
 
     key: IntArray  # current index [B]
     orders: BoolArray  # whether the parts so far may be in each order, see `part_orders` [B, N]
+    harmonised: BoolArray  # whether the chords of the bar have begun [B]
     writes: BoolArray  # whether each part may come where it is not given [B, P]
     next_given: IntArray  # index in `given` of the token to come, or of its -1 [B]
+
+
+def part_order(num_parts: int, chords: bool) -> IntArray:
+    """Return the place of each part, and of chords, which are the last index but come first."""
+    return np.append(np.arange(num_parts), [-1] * chords).astype(np.int64)
 
 
 def part_orders(num_parts: int) -> BoolArray:
     """Return the sets of parts that may lead, in each bar: the others follow them. [2^P, P]
 
-    Both are in ascending order. The first is empty: all parts are in ascending order.
+    Both are in the order of `part_order`. The first set is empty.
     """
     return np.arange(2**num_parts)[:, None] >> np.arange(num_parts) & 1 > 0
 
 
 class SongsGrammar(BarGrammar[SongsState]):
-    """Bars of a header (key, tempo and chords, where they change), then parts in one order.
+    """Bars of a header (key and tempo, where they change), then parts in one order.
 
-    The first bar has a key. A part has ascending Beats with ascending notes. A pitch of a part
-    cannot begin while it sounds there; drums do not sound on.
+    The first bar has a key. A part has ascending Beats with ascending notes, or with a chord. A
+    pitch of a part cannot begin while it sounds there; drums do not sound on.
 
     Args:
         is_drum: of the parts. [num_parts]
+        chords: whether the last part is of chords.
     """
 
     def __init__(
@@ -70,14 +77,15 @@ class SongsGrammar(BarGrammar[SongsState]):
         max_bars: int,
         durations: Sequence[int],
         is_drum: Sequence[bool],
+        chords: bool,
     ) -> None:
         self.followers = followers(len(families["Velocity"]) > 0)
         super().__init__(vocabulary, families, bar_lengths, max_bars, durations)
         self._opening = self._of("Bar", "Key", "Tempo", "Part")
         self._fixed = self._opening | self._of("EOS")
-        self._is_drum = np.array(is_drum)
+        parts = part_order(len(is_drum), chords)
+        self._is_drum, self._is_chords = np.array([*is_drum, *[False] * chords]), parts < 0
         # Whether a part may come after another, or after the header (-1), in each order.
-        parts = np.arange(len(is_drum))
         place = parts - len(parts) * part_orders(len(parts))  # of each part, by order [N, P]
         self._ordered = np.ones((len(parts) + 1, len(parts), len(place)), bool)
         self._ordered[:-1] = (place[:, :, None] < place[:, None]).transpose(1, 2, 0)
@@ -89,6 +97,7 @@ class SongsGrammar(BarGrammar[SongsState]):
             ends=np.zeros((num_rows, num_parts * len(self._ranks["Pitch"])), np.int64),
             key=none,
             orders=np.ones((num_rows, self._ordered.shape[-1]), bool),
+            harmonised=np.zeros(num_rows, bool),
             writes=np.ones((num_rows, num_parts), bool),
             next_given=np.zeros(num_rows, np.int64),
         )
@@ -98,13 +107,13 @@ class SongsGrammar(BarGrammar[SongsState]):
     ) -> SongsState:
         """Return a state whose tokens are those given, with any number of others at each -1.
 
-        The others end with the token given after -1: a part, or a bar. They are of the parts that
-        are written, which follow those that are not, or chords. Without given tokens all are of the
+        The others end with the token given after -1, a bar. They are of the parts that are written,
+        which follow those that are not; chords are written. Without given tokens all are of the
         parts that are written.
         """
         has_given = np.array([len(ids) > 0 for ids in given])[:, None]
         parts = np.arange(len(self._is_drum))
-        writes = np.stack([np.isin(parts, some or parts) for some in written])
+        writes = np.stack([np.isin(parts, some or parts) for some in written]) | self._is_chords
         order = (~writes * 2**parts).sum(axis=1)[:, None]
         return replace(
             super().give(state, given, written),
@@ -129,47 +138,49 @@ class SongsGrammar(BarGrammar[SongsState]):
         )
         ranks, stop = self._ranks, np.minimum(bar_end, limit)
         mask = self._follows[state.last]  # [B, V], a copy
-        in_header = part < 0
-        is_drum = self._is_drum[part]  # of the header's, none
+        is_drum, in_chords = (of[part] & (part >= 0) for of in (self._is_drum, self._is_chords))
 
         mask[:, self._slices["Key"]] &= ranks["Key"] != state.key[:, None]
-        # After the header all chords of the bar have come.
-        chord_time = np.where(state.part < 0, state.time, state.bar_end - 1)
+        # After its part of chords, all chords of the bar have come.
+        chord_time = np.where(state.harmonised, state.bar_end - 1, state.bar_start)
+        chord_time = np.where(in_chords[:, 0], state.time, chord_time)
         _, _, due = self._limit_changes(state, mask, chord_time)
-        mask[:, self._slices["Chord"]] &= in_header
+        mask[:, self._slices["Chord"]] &= in_chords
 
         all_ends = state.ends.reshape(len(last), len(self._is_drum), -1)  # [B, P, num_pitches]
         ends = np.take_along_axis(all_ends, np.maximum(part, 0)[..., None], axis=1)[:, 0]
         higher = ranks["Pitch"] > state.pitch[:, None]
-        mask[:, self._slices["Pitch"]] &= (ends <= time) & higher & ~in_header & ~is_drum
+        mask[:, self._slices["Pitch"]] &= (ends <= time) & higher & ~in_chords & ~is_drum
         higher = ranks["Drum"] > state.pitch[:, None]
-        mask[:, self._slices["Drum"]] &= higher & ~in_header & is_drum
+        mask[:, self._slices["Drum"]] &= higher & is_drum
         mask[:, self._slices["Duration"]] &= ~is_drum & (self._durations <= limit - time)
         if len(ranks["Velocity"]):
             struck = self._family[last] == self._numbers["Velocity"]
             mask &= ~struck | is_drum | (self._family == self._numbers["Duration"])
 
+        any_chord = state.chords[:, None] | (due < stop)
         silent = np.where(self._is_drum, 0, all_ends.min(axis=2))  # [B, P]
+        silent[:, self._is_chords] = np.where(any_chord, 0, NEVER)
         beat_time = state.bar_start[:, None] + ranks["Beat"]
         after = time + ~self._opening[last]
         ready = np.where(is_drum, 0, ends.min(axis=1, keepdims=True))
         may_change = np.where(state.chords[:, None], len(ranks["Chord"]) > 0, beat_time == due)
-        beat = np.where(in_header, may_change, beat_time >= ready)
+        beat = np.where(in_chords, may_change, beat_time >= ready)
         mask[:, self._slices["Beat"]] &= beat & (beat_time >= after) & (beat_time < stop)
 
         complete = due >= stop
         ordered = (self._ordered[state.part] & state.orders[:, None]).any(axis=2)
         may_be = state.writes | (state.given[:, :1] >= 0)
-        mask[:, self._slices["Part"]] &= ordered & (silent < stop) & complete & may_be
+        may_be &= complete | self._is_chords | ~state.writes
+        mask[:, self._slices["Part"]] &= ordered & (silent < stop) & may_be
         more = (state.num_bars[:, None] < self.max_bars) & (bar_end < limit) & complete
         mask[:, self._slices["Bar"]] &= more
         mask[:, self._slices["EOS"]] &= complete
         if state.given.shape[1] > 1:
             now, following = self._given(state)[..., None]
             ends_free = np.where(following < 0, now < 0, np.arange(mask.shape[1]) == following)
-            before_bar = self._family[following] != self._numbers["Part"]
-            ends_free[:, self._slices["Part"]] |= state.writes & before_bar
-            in_written = in_header | np.take_along_axis(state.writes, np.maximum(part, 0), axis=1)
+            ends_free[:, self._slices["Part"]] |= state.writes
+            in_written = np.take_along_axis(state.writes, np.maximum(part, 0), axis=1)
             mask &= ends_free | in_written & ~self._fixed
         first = (state.key < 0) & (state.num_bars > 0)
         mask &= ~first[:, None] | (self._family == self._numbers["Key"])
@@ -180,12 +191,15 @@ class SongsGrammar(BarGrammar[SongsState]):
 
     def _advance(self, state: SongsState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
         time, changed = super()._advance(state, ids)
-        part, key = (self._family[ids] == self._numbers[name] for name in ("Part", "Key"))
+        family = self._family[ids]
+        part, key = (family == self._numbers[name] for name in ("Part", "Key"))
+        bar, chords = family == self._numbers["Bar"], part & self._is_chords[self._part[ids]]
         before = np.concatenate([state.part[None], changed["part"][:-1]])
         ordered = self._ordered[before, changed["part"]] | ~part[..., None]
         now, following = self._given(state)  # of one token, or none is given
         return time, changed | {
             "next_given": state.next_given + np.where(now >= 0, 1, 2 * (ids == following)),
             "key": latest(state.key, key, self._rank[ids]),
+            "harmonised": latest(state.harmonised, bar | chords, chords),
             "orders": state.orders & np.logical_and.accumulate(ordered),
         }

@@ -24,7 +24,7 @@ from musicgen.tokenization.quantization import (
     remove_overlaps,
 )
 from musicgen.tokenization.remi.metre import Metres
-from musicgen.tokenization.songs.grammar import SongsGrammar
+from musicgen.tokenization.songs.grammar import SongsGrammar, part_order
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_bool, check_float, check_int
 
@@ -38,18 +38,19 @@ MAX_PARTS = 8  # the orders are 2 to the power of their number
 
 
 class Songs(InBars):
-    """Bars: metre; key, tempo and chords where they change; then part after part; EOS at the end.
+    """Bars: metre; key and tempo where they change; then part after part; EOS at the end.
 
-        Bar_3/4 Key_-3 Tempo_95 Beat_0 Chord_C_m Part_Voice Beat_0 Pitch_60 Duration_12 …
-            Part_Piano Beat_0 Pitch_48 Duration_24 Pitch_55 Duration_24 Beat_12 …
+        Bar_3/4 Key_-3 Tempo_95 Part_Chords Beat_0 Chord_C_m Part_Voice Beat_0 Pitch_60 Duration_12
+            … Part_Piano Beat_0 Pitch_48 Duration_24 Pitch_55 Duration_24 Beat_12 …
 
     A grid step is a twelfth of a quarter. Onsets and ends are rounded to steps, durations, which
     may pass bar lines, and tempi to the nearest by ratio. A part has each pitch once at a time.
     Drums have no durations. The key, in fifths, is the score's signature, else found from its
     notes. Keys and tempi are of whole bars, the last in each; chords come from markers.
 
-    Pieces are encoded with the parts in the order of `parts`. In training crops other parts may
-    lead, in all of their bars, from which a model learns to write the others to them.
+    Pieces are encoded with the chords, where they change, as the first part, and then the others in
+    the order of `parts`. In training crops other parts may lead, in all of their bars, from which a
+    model learns to write the chords and the other parts to them.
 
     Args:
         parts: name, program and drum flag of each, the programs that it takes, and words in the
@@ -59,17 +60,16 @@ class Songs(InBars):
         velocity_bins: lowest, highest and step; None: no Velocity tokens.
         tempo_bins: lowest and highest in quarters a minute, and how many at equal ratios; None: no
             Tempo tokens.
-        chords: whether the vocabulary has Chord tokens.
+        chords: whether the vocabulary has Chord tokens, and a part of them.
         max_bars: maximum number of bars; later events are dropped.
         max_transposition: training crops are shifted by up to this many semitones up or down.
         lead_probability: share of the crops in which any part that they have leads, or in half
-            of these any set of parts.
+            of these any set of parts, chords among them.
     """
 
     name: ClassVar[str] = "songs"
     note_families = ("Pitch", "Drum")
     steps_per_beat = POSITIONS_PER_BEAT
-    header = ("Key", "Tempo", "Beat", "Chord")
     drums = range(27, 88)  # General MIDI 2
     durations = np.array(DURATIONS) * (TICKS_PER_BEAT // POSITIONS_PER_BEAT)
 
@@ -91,9 +91,10 @@ class Songs(InBars):
         self.instruments = instruments_of(
             [{name: part[name] for name in part if name != "words"} for part in self.parts]
         )
-        if len(self.parts) > MAX_PARTS:
-            raise ParameterError("parts", len(self.parts), f"expected up to {MAX_PARTS}")
         check_bool("chords", chords)
+        if len(self.parts) + chords > MAX_PARTS:
+            raise ParameterError("parts", len(self.parts), f"expected up to {MAX_PARTS - chords}")
+        self.header = ("Key", "Tempo", *("Part", "Beat", "Chord")[: 3 * chords])
         check_int("max_bars", max_bars)
         check_int("max_transposition", max_transposition, 0)
         check_float("lead_probability", lead_probability, maximum=1)
@@ -113,7 +114,10 @@ class Songs(InBars):
             "Key": [f"Key_{fifths}" for fifths in FIFTHS],
             "Tempo": [f"Tempo_{bpm}" for bpm in self.tempi],
             "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
-            "Part": [f"Part_{part.name}" for part in self.instruments],
+            "Part": [
+                *(f"Part_{part.name}" for part in self.instruments),
+                *["Part_Chords"][:chords],
+            ],
             "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
             "Drum": [f"Drum_{key}" for key in self.drums],
             "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
@@ -124,7 +128,7 @@ class Songs(InBars):
     def grammar(self) -> SongsGrammar:
         is_drum = [part.is_drum for part in self.instruments]
         bars = self.metres.lengths, self.max_bars
-        return SongsGrammar(self.vocabulary, self.families, *bars, DURATIONS, is_drum)
+        return SongsGrammar(self.vocabulary, self.families, *bars, DURATIONS, is_drum, self.chords)
 
     def find_track(self, track: Track) -> int | None:
         return find_by_words(track, self.instruments, self._words)
@@ -174,6 +178,7 @@ class Songs(InBars):
             (np.arange(num_bars), 0, 0, 0, first["Bar"] + metres[:num_bars]),
             (key_bar, 1, 0, 0, first["Key"] + key),
             (tempo_bar, 2, 0, 0, first["Tempo"] + tempo),
+            (np.unique(bar_of(chord_step)), 3, -1, 0, self.families["Part"].stop - 1),
             (*at(chord_step, 3), 0, beat(chord_step), first["Chord"] + chord),
             (begun[0], 4 + begun[1], -1, 0, first["Part"] + begun[1]),
             (*at(moments[1], 4 + moments[0]), 0, beat(moments[1])),
@@ -215,7 +220,7 @@ class Songs(InBars):
     def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
         if rng.random() < self.lead_probability:
             ids = self.families["Part"]
-            present = np.unique(window[within(window, ids)]) - ids.start
+            present = np.unique(window[within(window, ids[: len(self.parts)])]) - ids.start
             leads = np.isin(np.arange(len(ids)), rng.permutation(present)[:1])
             if rng.random() < 0.5:
                 leads = rng.random(len(ids)) < 0.5
@@ -237,7 +242,8 @@ class Songs(InBars):
         begins = part | (np.diff(bar, prepend=0) > 0)
         section = np.where(part, tokens - self.families["Part"].start, -1)
         section = section[np.maximum.accumulate(np.where(begins, np.arange(len(tokens)), 0))]
-        place = np.where((section >= 0) & ~np.array(parts)[section], MAX_PARTS, 0) + section
+        order = part_order(len(self.parts), self.chords) + MAX_PARTS * ~np.array(parts)
+        place = np.where(section < 0, -2, order[section])
         place[tokens == self.families["EOS"].start] = 2 * MAX_PARTS
         return tokens[np.lexsort((place, bar))]
 
@@ -256,6 +262,7 @@ class Songs(InBars):
         pairs = [*zip(score.tracks, roles, strict=True)]
         played = sorted({i for track, i in pairs if i is not None and len(track.notes)})
         leads = [i in played and name in asked for i, name in enumerate(known)]
+        leads += [False] * self.chords
         if sum(leads) < len(asked):
             expected = f"expected some of its parts: {', '.join(known[i] for i in played)}"
             raise ParameterError("keep", ",".join(names), expected)
@@ -275,9 +282,7 @@ class Songs(InBars):
         own += [bars[i : i + 1] for i in range(len(own), last)]
         given: list[int] = []
         for bar, line in zip(own[:last], lines.tolist(), strict=False):
-            at = int(np.append(within(bar, self.families["Part"]), True).argmax())
-            chosen = [-1] * (self.chords and at < len(bar))  # chords before the parts
-            given += [*bar[:at], *chosen, *bar[at:], -1] if line >= start else [*bar]
+            given += [*bar, *[-1] * (line >= start)]
         given.append(bars[min(last, len(bars) - 1)])  # ends the last bar
         return KeptParts(np.array(given), roles, written, start, int(lines[last]), places)
 
