@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from musicgen.console import log
-from musicgen.data.corpora.base import SPLITS, Corpus, Piece, missing_corpus
+from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_music, read, sort_notes
 from musicgen.validation import check_choice
@@ -28,15 +28,14 @@ _NAME = re.compile(r"(?P<song>[^.]+)\.(?P<family>.+)_(?P<substyle>[ab])\.midi?",
 
 
 class Groove2GrooveMIDI(Corpus):
-    """The files `midi/{train,val,test}/fixed/SONG.STYLE_{a|b}.mid`.
+    """The files `midi/train/fixed/SONG.STYLE_{a|b}.mid`, as in the SPE paper.
+
+    Families of styles (`STYLE`, with two songs of each substyle a and b) stay in one split: 5,522,
+    50 and 50 files. Substyles without exactly two songs are left out, and each substyle of a
+    held-out family gives its first song.
 
     Args:
         root: the folder that contains `midi`.
-        split_by: `families` takes the training folder alone, as in the SPE paper, and keeps
-            families of styles (`STYLE`, with two songs of each substyle a and b) in one split:
-            5,522, 50 and 50 files. Substyles without exactly two songs are left out, and each
-            substyle of a held-out family gives its first song. `folders` takes the dataset's own
-            folders, whose styles also differ.
         val_families, test_families: numbers of held-out families.
         split_seed: seed of the split; 0 draws the paper's families.
         skip_bars: bars of count-in to leave out.
@@ -49,7 +48,6 @@ class Groove2GrooveMIDI(Corpus):
         self,
         root: str | Path,
         *,
-        split_by: Literal["families", "folders"],
         val_families: int,
         test_families: int,
         split_seed: int,
@@ -57,22 +55,31 @@ class Groove2GrooveMIDI(Corpus):
         tracks: Literal["all", "trio"],
     ) -> None:
         super().__init__(root)
-        check_choice("split_by", split_by, ("families", "folders"))
         check_choice("tracks", tracks, ("all", "trio"))
-        self.split_by, self.split_seed = split_by, split_seed
+        self.split_seed = split_seed
         self.held_out = {"val": val_families, "test": test_families}
         self.skip_bars, self.tracks = skip_bars, tracks
 
     def pieces(self) -> list[Piece]:
-        folders = {split: self.root / "midi" / split / "fixed" for split in SPLITS}
-        for split in SPLITS if self.split_by == "folders" else ("train",):
-            if not folders[split].is_dir():
-                files = f"midi/{split}/fixed/SONG.STYLE_a.mid of the Groove2Groove MIDI dataset"
-                cure = f"unpack {SOURCE} here (CC BY-NC 4.0: not for commercial use)"
-                raise missing_corpus(self.root, files, cure)
-        if self.split_by == "families":
-            return self._by_family(find_music(folders["train"]))
-        return [self._piece(path, split) for split in SPLITS for path in find_music(folders[split])]
+        folder = self.root / "midi/train/fixed"
+        if not folder.is_dir():
+            files = "midi/train/fixed/SONG.STYLE_a.mid of the Groove2Groove MIDI dataset"
+            cure = f"unpack {SOURCE} here (CC BY-NC 4.0: not for commercial use)"
+            raise missing_corpus(self.root, files, cure)
+        substyles: dict[tuple[str, str], list[Path]] = defaultdict(list)
+        for path in find_music(folder):
+            substyles[_style(path)].append(path)
+        families = {family for family, _ in substyles}
+        split_of = split_families(families, self.held_out, self.split_seed)
+        odd = ["_".join(substyle) for substyle, songs in substyles.items() if len(songs) != 2]
+        if odd:
+            log(f"left out {len(odd)} substyles without exactly two songs: {', '.join(odd)}")
+        return [
+            Piece(path.relative_to(self.root / "midi").as_posix(), path, family, split_of[family])
+            for (family, _), songs in substyles.items()
+            if len(songs) == 2
+            for path in (songs if split_of[family] == "train" else songs[:1])
+        ]
 
     def read(self, path: Path) -> Score:
         """Read one accompaniment, as the tracks Bass, Drums, Guitar, Piano and Strings, or a trio.
@@ -104,25 +111,6 @@ class Groove2GrooveMIDI(Corpus):
     def reader_id(self) -> str:
         trio = f" trio={self.split_seed}" if self.tracks == "trio" else ""
         return f"groove2groove skip_bars={self.skip_bars}{trio}"
-
-    def _piece(self, path: Path, split: str) -> Piece:
-        return Piece(path.relative_to(self.root / "midi").as_posix(), path, _style(path)[0], split)
-
-    def _by_family(self, paths: list[Path]) -> list[Piece]:
-        substyles: dict[tuple[str, str], list[Path]] = defaultdict(list)
-        for path in paths:
-            substyles[_style(path)].append(path)
-        families = {family for family, _ in substyles}
-        split_of = split_families(families, self.held_out, self.split_seed)
-        odd = ["_".join(substyle) for substyle, songs in substyles.items() if len(songs) != 2]
-        if odd:
-            log(f"left out {len(odd)} substyles without exactly two songs: {', '.join(odd)}")
-        return [
-            self._piece(path, split_of[family])
-            for (family, _), songs in substyles.items()
-            if len(songs) == 2
-            for path in (songs if split_of[family] == "train" else songs[:1])
-        ]
 
 
 def draw_trio(tracks: list[Track], key: str) -> list[Track]:

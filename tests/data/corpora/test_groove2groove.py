@@ -99,14 +99,6 @@ def test_substyles_without_two_songs_are_left_out_and_logged(tmp_path, capsys):
     assert "left out 1 substyles without exactly two songs: C_b" in capsys.readouterr().err
 
 
-def test_split_by_folders(tmp_path):
-    for part, style in zip(SPLITS, "ABC", strict=True):
-        make_corpus(tmp_path, [style], part)
-    pieces = corpus(tmp_path, split_by="folders").pieces()
-    assert [(p.split, p.group) for p in pieces[::4]] == [*zip(SPLITS, "ABC", strict=True)]
-    assert len(pieces) == 12
-
-
 def test_settings_and_names_of_files_that_are_refused(tmp_path):
     make_corpus(tmp_path, ["A", "B", "C", "D"])
     refusal = "val_families=3, test_families=2: expected fewer, as there are 4 families"
