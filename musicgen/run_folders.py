@@ -21,7 +21,7 @@ LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
-_DEFAULT = "pop-piano-small"  # of the models of the package
+_DEFAULT = "songs-small"  # of the models of the package
 FORMAT_VERSION = 3  # of checkpoints
 
 

@@ -144,15 +144,15 @@ def test_models_of_the_package_are_found_by_name(registry, tmp_path):
         find_checkpoint("latest")
     with pytest.raises(UserError, match=r"no such file or folder; .*, or latest$"):
         find_checkpoint("groove-small")
-    for name in ("groove-small", "pop-piano-small"):
+    for name in ("groove-small", "songs-small"):
         small_model().save_pretrained(registry / name, dtype="float16")
     assert find_checkpoint("groove-small") == registry / "groove-small"
-    with pytest.raises(UserError, match="or latest, pop-piano-small, groove-small"):
-        find_checkpoint("pop-piano")
+    with pytest.raises(UserError, match="or latest, songs-small, groove-small"):
+        find_checkpoint("songs")
     with pytest.raises(UserError, match="no checkpoint below outputs/"):
         find_checkpoint("latest")
-    assert musicgen.list_models() == ["pop-piano-small", "groove-small"]
-    assert musicgen.load().path == registry / "pop-piano-small"
+    assert musicgen.list_models() == ["songs-small", "groove-small"]
+    assert musicgen.load().path == registry / "songs-small"
     small_model().save_pretrained("groove-small")  # a path that exists comes first
     assert find_checkpoint("groove-small") == Path("groove-small")
     last = tmp_path / "outputs/mine/checkpoints/last.ckpt"

@@ -42,7 +42,7 @@ def test_a_run_beside_the_model_of_the_package_is_named(here, workplace, tmp_pat
     (run,) = (workplace / "outputs/tiny").glob("*/checkpoints/best.ckpt")
     shown = here(workplace, "generate.py", *arguments).stderr.replace("\n", "")
     assert f"there is a run of yours, {run.relative_to(workplace)}: checkpoint=latest" in shown
-    assert "pop-piano-small: " in shown
+    assert "songs-small: " in shown
     assert "checkpoint=latest" not in here(tmp_path, "generate.py", *arguments).stderr
 
 
