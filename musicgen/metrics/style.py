@@ -52,7 +52,7 @@ def style_profiles(
     - `time_pitch` [24, 41]: for every ordered pair of notes less than 4 beats apart, time lag in
       sixths of a beat × interval from -20 to 20 semitones; simultaneous pairs count both ways.
       Without drums.
-    - `onset_velocity` [24, 8]: onset in the bar × velocity in steps of 16.
+    - `onset_velocity` [24, 8]: onset in the bar × velocity in steps of 16. Empty if all are equal.
     - `onset_drum` [24, 128]: onset in the bar × drum. Drums only.
 
     Bars follow the score's time signatures (4/4 by default); the fifth beat of a bar counts as the
@@ -163,6 +163,7 @@ def _onset_histogram(
         duration = notes["duration"] * BINS_PER_BEAT // ticks_per_beat
         columns = np.minimum(duration, num_columns - 1)
     elif profile == "onset_velocity":
+        notes = notes if len(set(notes["velocity"].tolist())) > 1 else notes[:0]
         columns, num_columns = notes["velocity"] * VELOCITY_BINS // 128, VELOCITY_BINS
     else:
         columns, num_columns = notes["pitch"], 128

@@ -54,6 +54,7 @@ def test_velocity_and_drum_profiles():
     third = pytest.approx(1 / 3)
     assert cells(drums, "onset_velocity") == {(0, 0): third, (6, 1): third, (6, 7): third}
     assert cells(drums, "onset_drum") == {(0, 36): third, (6, 38): pytest.approx(2 / 3)}
+    assert not style_profiles(piano((0, 9, 60, 64)), "onset_velocity")["Piano"].any()  # no accents
 
 
 @pytest.mark.parametrize(
