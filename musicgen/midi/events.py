@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from musicgen.errors import UserError
 
-META, SYSEX, END_OF_TRACK = 0xFF, 0xF0, 0x2F
+META, SYSEX, CONTINUED, END_OF_TRACK = 0xFF, 0xF0, 0xF7, 0x2F
 # Kinds of meta events.
 TRACK_NAME, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
 DRUM_CHANNEL = 9
@@ -58,11 +58,11 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
         elif status == META:
             length, at = _read_number(data, at + 1, end)
             at += length
-        elif status == SYSEX:
+        elif status in (SYSEX, CONTINUED):
             length, at = _read_number(data, at, end)
             at += length
             running = 0
-        else:  # including 0xF7
+        else:
             raise broken("an event that is not supported", at)
         yield Event(time, status, content, at)
         if status == META and data[content : content + 1] == bytes([END_OF_TRACK]):

@@ -134,7 +134,9 @@ FILES = {
     "tempo changes": PromptFile([[*tempo(0, 90), *tempo(500, 180.5), *tempo(9000, 60)], scale()]),
     "triplets": PromptFile([notes(*[(160 * i, 60 + i % 12, 150) for i in range(36)])], bars=None),
     "960 ticks a beat": PromptFile([scale(beat=960)], beat=960),
-    "SysEx": PromptFile([[(0, b"\xf0\x05\x7e\x7f\x09\x01\xf7"), *scale()]]),
+    "SysEx": PromptFile(
+        [[(0, b"\xf0\x05\x7e\x7f\x09\x01\xf7"), (9, b"\xf7\x02\x01\xf7"), *scale()]]
+    ),
     "lyrics": PromptFile(
         [CONDUCTOR, [*scale(), *meta(480, 5, "là".encode()), *meta(5000, 5, b"la")]]
     ),

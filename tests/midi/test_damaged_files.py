@@ -44,7 +44,8 @@ BROKEN = {
     "text past the end": (midi(NOTE + b"\x00\xff\x01\x7fabc"), "broken"),
     "time past 2^31": (midi((LONGEST + b"\x90\x3c\x00") * 9 + NOTE + END), r"2\^31"),
     "velocity past 127": (midi(b"\x00\x90\x3c\xd0\x60\x80\x3c\x40" + END), "velocity past 127"),
-    "an escape after a note": (midi(NOTE + b"\x00\xf7\x94\xf1\x4c\x6d\x9f\xc1"), "not supported"),
+    "an escape after a note": (midi(NOTE + b"\x00\xf7\x94\xf1\x4c\x6d\x9f\xc1"), "past the end"),
+    "a real-time message": (midi(b"\x00\xf8" + NOTE + END), "not supported"),
 }
 for channel in (0, 15):  # past the end of the last channel is outside of the parser's table
     on, off = bytes([0, 0x90 | channel]), bytes([0x60, 0x80 | channel])
@@ -93,6 +94,7 @@ def test_files_with_harmless_errors_are_read():
         NOTE,  # no end of track
         NOTE + END + b"\x00\x9f\xff\xff",  # events behind the end of track
         b"\x00\xf0\x03\x7e\x7f\xf7" + NOTE + END,  # a SysEx
+        b"\x00\xf0\x02\x7e\x7f\x00\xf7\x02\x09\xf7" + NOTE + END,  # in two parts
         b"\x00\xff\x51\x03\x00\x00\x00" + NOTE + END,  # 0 microseconds a beat
         b"\x00\xff\x58\x04\x00\x02\x18\x08" + NOTE + END,  # 0/4
         b"\x00\xff\x58\x04\x04\xc8\x18\x08" + NOTE + END,  # 4 / 2^200

@@ -114,7 +114,7 @@ function readTrack(reader, score) {
         const fifths = (content.byte() << 24) >> 24; // of a signed byte
         if (Math.abs(fifths) <= 7) score.keys.push([time, fifths]);
       }
-    } else if (status === 0xf0) {
+    } else if (status === 0xf0 || status === 0xf7) {
       reader.text(reader.variable());
       running = 0;
     } else if (status >= 0x80 && status < 0xf0) {
