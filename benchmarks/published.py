@@ -114,12 +114,6 @@ class Run:
     def values(self, column: str) -> list[float]:
         return [float(row[column]) for row in self.rows if row.get(column)]
 
-    def is_of(self, job: Job) -> bool:
-        """Return whether a job of a command makes this run."""
-        if job.seed is not None and job.seed != self.config["seed"]:
-            return False
-        return self.identity == job.identity
-
 
 def main() -> None:
     rows = read_csv(PUBLISHED)
@@ -161,7 +155,8 @@ def compare(
         counted = [group for group in found if group]
         ours: Figure | None = None
         if metric == PARAMETERS:
-            ours = parameters(groups[0][0])
+            _, model, _ = build_examples(groups[0][0].compose())  # which needs no run
+            ours = Figure(parameter_count(model))
         elif counted and (len(counted) == len(groups) or metric not in OF_ALL):
             ours = figure(metric, counted, evaluated)
         if ours is None:
@@ -178,7 +173,8 @@ def compare(
 
 def _of(job: Job, runs: Sequence[Run]) -> list[Run]:
     """Return the newest run of a job, if there is one."""
-    return [run for run in runs if run.is_of(job)][-1:]
+    of_seed = [run for run in runs if job.seed in (None, run.config["seed"])]
+    return [run for run in of_seed if run.identity == job.identity][-1:]
 
 
 def find_runs(root: Path) -> list[Run]:
@@ -213,13 +209,6 @@ def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Fig
     if metric.startswith("cross-entropy, "):
         return _position_loss(groups[0][0], metric.removeprefix("cross-entropy, "), evaluated)
     raise ValueError(f"unknown metric: {metric}")
-
-
-def parameters(job: Job) -> Figure:
-    """Count the parameters of a job's model, which needs no run."""
-    config = job.compose()
-    _, model, _ = build_examples(config)
-    return Figure(parameter_count(model))
 
 
 def _last(column: str, run: Run, factor: float = 1) -> list[float]:
