@@ -20,7 +20,7 @@ import numpy as np
 import musicgen
 from benchmarks import measure
 from musicgen.composer import compose_corpus
-from musicgen.metrics.key import in_key_share
+from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi import Marker, Score, pitched_notes, read
 from musicgen.midi.key import Key
 from musicgen.tokenization.chords.progression import parse_progression

@@ -35,8 +35,7 @@ from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
-from musicgen.metrics.clash import clash_share
-from musicgen.metrics.key import in_key_share
+from musicgen.metrics.descriptors import clash_share, in_key_share
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import Summary

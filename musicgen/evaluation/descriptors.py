@@ -16,8 +16,12 @@ from musicgen.evaluation.references import (
     usual_measure,
 )
 from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
-from musicgen.metrics.descriptors import grooving_similarity, muspy_descriptors, pitch_class_entropy
-from musicgen.metrics.key import in_key_share
+from musicgen.metrics.descriptors import (
+    grooving_similarity,
+    in_key_share,
+    muspy_descriptors,
+    pitch_class_entropy,
+)
 from musicgen.metrics.part_writing import part_writing as four_voices
 from musicgen.metrics.scape import structureness
 from musicgen.metrics.sets import Described, compare_sets

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import Score, pitched_notes
+from musicgen.metrics.summary import mean_of_valid
+from musicgen.midi import NoteArray, Score, pitched_notes
+from musicgen.midi.key import Key
 
 FloatArray = NDArray[np.float64]
 
 GROOVE_STEPS = 64  # positions in a bar, as in MusDr
+CLASHES = (1, 11)  # semitones and major sevenths, give or take octaves
 
 _PITCHED = (
     *("pitch_range", "n_pitches_used", "n_pitch_classes_used", "polyphony", "polyphony_rate"),
@@ -84,6 +87,29 @@ def pitch_class_entropy(score: Score, num_bars: int) -> float:
     sums = np.stack([np.convolve(column, window, "valid") for column in counts.T], axis=1)
     sums = sums[sums.sum(axis=1) > 0]
     return float(entropy(sums, base=2, axis=1).mean()) if len(sums) else np.nan
+
+
+def in_key_share(score: Score, key: Key | None) -> float:
+    """Return the share of pitched notes in a key's major or natural minor scale; NaN without."""
+    notes = pitched_notes(score)
+    if key is None or not len(notes):
+        return np.nan
+    return float(np.isin(notes["pitch"] % 12, key.scale).mean())
+
+
+def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:
+    """Return the share of clashes in the pairs of notes that sound together; NaN without pairs.
+
+    Args:
+        others: a pair is a note and one of these; None: two of the notes.
+    """
+    seconds = notes if others is None else others
+    ends = (each["onset"] + each["duration"] for each in (notes, seconds))
+    together = np.maximum.outer(notes["onset"], seconds["onset"]) < np.minimum.outer(*ends)
+    if others is None:
+        np.fill_diagonal(together, False)
+    intervals = np.subtract.outer(notes["pitch"], seconds["pitch"])[together] % 12
+    return mean_of_valid(np.isin(intervals, CLASHES).astype(float))
 
 
 def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from musicgen.composer.pop.song import compose_song
 from musicgen.composer.pop.texture import TEXTURES
 from musicgen.composer.render import remove_overlaps
 from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
-from musicgen.metrics.key import in_key_share
+from musicgen.metrics.descriptors import in_key_share
 from musicgen.metrics.style import style_similarity
 from musicgen.midi import Score, dumps, find_music, pitched_notes
 from musicgen.midi.key import Key, find_key

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from musicgen.metrics.clash import clash_share
+from musicgen.metrics.descriptors import clash_share
 from musicgen.midi import notes_from
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from musicgen.composer import compose_pop
-from musicgen.metrics.key import in_key_share
+from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi import Score, Track, notes_from, pitched_notes
 from musicgen.midi.key import Key, find_key
 
