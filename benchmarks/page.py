@@ -70,7 +70,7 @@ unpackWeights(data.weights).then((bytes) => {
 
 def held_out(model: MusicModel) -> list[Score]:
     """Return pieces that no model was trained on."""
-    if model.tokenizer.name == "remi":
+    if model.tokenizer.name != "chorale":
         return [compose_pop(SEED, i) for i in range(NUM_PROMPTS)]
     corpus = BachChorales()
     pieces = [piece for piece in corpus.pieces() if piece.split == "test"]

@@ -28,16 +28,16 @@ from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.report.payload import track_voice
-from musicgen.tokenization import REMI, Chorale
-from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization import REMI, Chorale, Songs
+from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING
 from musicgen.tokenization.chorale.tokenizer import PITCHES
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
-from musicgen.tokenization.remi.grammar import FOLLOWERS
+from musicgen.tokenization.songs.grammar import part_order
 
 WORKER = (
-    *("midi", "quantization", "random", "grammar", "chords", "remi", "chorale", "prompt"),
+    *("midi", "quantization", "random", "grammar", "chords", "bars", "chorale", "prompt"),
     *("model", "composer", "worker"),
 )
 SCRIPTS = (
@@ -45,6 +45,7 @@ SCRIPTS = (
     *("composer/recorder.js", "composer/keyboard.js", "composer/live.js", "composer/page.js"),
     *("composer/weights.js", "composer/start.js"),
 )
+ACCOMPANY = {"chorale": "Harmonise", "songs": "Accompany"}  # what writes to a melody
 HOLD = '<label class="check"><input type="checkbox" id="hold-{0}" checked> hold the {0}</label>'
 
 
@@ -84,6 +85,7 @@ def save_page(
         title=text(path.stem),
         about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
         temperature=str(sampling["temperature"]),
+        accompany=tables["accompany"],
         holds="\n".join(HOLD.format(name) for name, has in holds.items() if has),
         content=embedded_json(data),
         worker=f"{scripts}\nconst compileStep = {step.source};",
@@ -128,17 +130,25 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         "changes": {name: values.tolist() for name, values in tokenizer.changes.items()},
         "keyFits": key_fits(),
         "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
+        "tracks": [_track(each) for each in tokenizer.decode(tokenizer.start_tokens()).tracks],
+        "played": tokenizer.find_track(Track("Piano")) or 0,  # with the keys of the page
+        "accompany": ACCOMPANY[tokenizer.name] if getattr(tokenizer, "lead_probability", 0) else "",
     }
-    if isinstance(tokenizer, REMI):
-        return tables | _remi_tables(tokenizer, chord_source)
-    if not isinstance(tokenizer, Chorale):
-        raise UserError(f"tokenizer={tokenizer.name} has no page; those of remi and chorale have")
-    return tables | _chorale_tables(tokenizer)
+    if isinstance(tokenizer, Chorale):
+        return tables | _chorale_tables(tokenizer)
+    if not isinstance(tokenizer, REMI | Songs):
+        raise UserError(f"tokenizer={tokenizer.name} has no page; remi, songs and chorale have")
+    return tables | _bar_tables(tokenizer, chord_source)
 
 
-def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
-    def bins(values: range) -> dict[str, int] | None:
-        return {"start": values.start, "step": values.step, "size": len(values)} if values else None
+def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
+    is_songs, parts = isinstance(tokenizer, Songs), tokenizer.instruments
+    unit = 1 if is_songs else 2  # half steps
+
+    def bins(values: Sequence[int], by_ratio: bool = False) -> dict[str, list[Any]] | None:
+        lower, upper = np.array(values)[:-1], np.array(values)[1:]
+        edges = np.sqrt(lower * upper) if by_ratio else (lower + upper) / 2
+        return {"values": [*values], "edges": edges.tolist()} if len(values) else None
 
     names = [
         f"{note}{accidental}_{chord.partition('_')[2]}"
@@ -146,15 +156,27 @@ def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
         for accidental in ("", "#", "##", "b", "bb")
         for chord in CHORDS[:11]
     ]
+    durations = tokenizer.durations * unit * tokenizer.steps_per_beat // TICKS_PER_BEAT
     return {
-        "followers": {name: sorted(names) for name, names in FOLLOWERS.items()},
+        "followers": {name: sorted(x) for name, x in tokenizer.grammar().followers.items()},
+        "header": tokenizer.header,
         "bar_lengths": tokenizer.metres.lengths.tolist(),
         "max_bars": tokenizer.max_bars,
         "metres": tokenizer.metres.signatures,
-        "pitches": bins(tokenizer.pitches),
+        "lowest": {"Pitch": tokenizer.pitches.start, "Drum": tokenizer.drums.start},
+        "unit": unit,
+        "durations": bins(durations.tolist(), is_songs),
         "velocities": bins(tokenizer.velocities),
-        "tempi": bins(tokenizer.tempi),
-        "tracks": [_track("Piano", 0)],
+        "tempi": bins(tokenizer.tempi, is_songs),
+        "places": part_order(len(parts), is_songs and tokenizer.chords).tolist(),
+        "words": [
+            [word.lower(), i]
+            for i, part in enumerate(tokenizer.parts if isinstance(tokenizer, Songs) else ())
+            for word in ([] if parts[i].is_drum else [part["name"], *part.get("words", ())])
+        ],
+        "programs": [tokenizer.find_track(Track("", program)) for program in range(128)],
+        "drums": tokenizer.find_track(Track("", is_drum=True)),
+        "basses": [i for i, part in enumerate(parts) if part.program in range(32, 40)],
         "chords": tokenizer.chords,
         "chordSource": chord_source,
         "chordNames": CHORDS,
@@ -164,16 +186,14 @@ def _remi_tables(tokenizer: REMI, chord_source: str) -> dict[str, Any]:
 
 
 def _chorale_tables(tokenizer: Chorale) -> dict[str, Any]:
-    voices = tokenizer.decode(tokenizer.start_tokens()).tracks
     return {
         "max_frames": tokenizer.grammar().limit,
         "pitches": {"start": PITCHES[0], "size": len(PITCHES)},
-        "tracks": [_track(voice.name, voice.program) for voice in voices],
         "lead": LEAD,
         "leading": LEADING if tokenizer.families["Lead"] else [],
     }
 
 
-def _track(name: str, program: int) -> dict[str, Any]:
-    voice = track_voice(Track(name, program))
-    return {"name": name, "program": program, "isDrum": False, "voice": voice}
+def _track(track: Track) -> dict[str, Any]:
+    own = {"name": track.name, "program": track.program, "isDrum": track.is_drum}
+    return own | {"voice": track_voice(track)}

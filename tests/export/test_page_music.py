@@ -1,6 +1,9 @@
 """The page's tokenizers, grammars, MIDI files, sampling and weights are those of Python."""
 
 import dataclasses
+import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,31 +11,52 @@ import numpy as np
 import pytest
 import torch
 
+from musicgen.attention import ELU, LinearAttention
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.export.page import javascript_step, pack_weights, tokenizer_tables
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams, sample
-from musicgen.midi import KeySignature, Score, TimeSignature, dumps, loads
+from musicgen.midi import TEMPO, KeySignature, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
+from musicgen.position import RoPE
 from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label
-from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs, frozen_tokenizers
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import spelled
 from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.remi.metre import METRES, without_long_gaps
 from tests.export.javascript import needs_node, run_worker
-from tests.generation.builders import small_model
+from tests.generation.builders import music_model, small_model
 from tests.midi.test_damaged_files import BROKEN
 
 SEED = 4242  # of pieces that no model was trained on
+BAND = {
+    "parts": [
+        {"name": "Bass", "program": 33},
+        {"name": "Kit", "is_drum": True},
+        {"name": "Keys", "words": ["pia"], "takes": [[0, 31], [40, 127]]},
+    ],
+    "time_signatures": ["4/4", "3/8"],
+    "velocity_bins": [20, 120, 10],
+    "tempo_bins": None,
+    "chords": False,
+    "max_bars": 25,
+}
+SINGERS = [
+    [("Singstimme", 0), ("Klavier rechts", 0), ("Bass Guitar", 4), ("Bass", 52)],
+    [("Lead Guitar", 0), ("unpiano", 70), ("PIANO_2", 70), ("", 33)],
+    [("Flöte", 0), ("T\u00e9nor piano", 0), ("Bass", 1), ("\u00e9voc", 128 - 1)],
+]
 TOKENIZERS = {
     "remi": REMI(),
     "remi metres": REMI(time_signatures=METRES, max_bars=20, chords=False),
     "remi plain": REMI(tempo_bins=None, positions_per_beat=6),
+    "songs": frozen_tokenizers()["songs"],
+    "songs of a band": Songs(**BAND),
     "chorale": Chorale(lead_probability=0.5),
     "chorale short": Chorale(max_beats=12),
 }
@@ -60,17 +84,25 @@ def pieces(kind: str) -> list[Score]:
         for i, score in enumerate(others)
     ]
     groove = compose_groove(SEED, next(iter(FAMILIES)), 0, 0)
+    if kind.startswith("songs"):
+        for score, names in zip(others, SINGERS, strict=False):
+            for track, (name, program) in zip(score.tracks, names, strict=False):
+                track.name, track.program = name, program
+        others[0].key_signatures = [KeySignature(2000, -3), KeySignature(9000, 6)]
+        others[1].time_signatures = [TimeSignature(0, 3, 8), TimeSignature(4320, 4, 4)]
+        others[1].tempos = np.array([(0, 71.0), (2000, 93.0), (2300, 180.0)], TEMPO)
     return [groove, compose_pop(SEED, 0), named, *others]
 
 
 def random_walk(tokenizer, rng, number: int) -> dict:
     """Take random steps through the grammar; families of tokens are equally probable."""
     grammar = tokenizer.grammar()
+    is_in_order = not tokenizer.families.get("Part")  # with parts, the page may begin within a bar
     options = {
         "tempo": bool(number % 2),
         "metre": bool(number % 3),
         "end": number % 4 != 1,
-        "notBefore": int(rng.integers(0, 50)) if number % 2 else 0,
+        "notBefore": int(rng.integers(0, 50)) * (number % 2) * is_in_order,
         "limit": 40 if number % 5 == 4 else None,
         "avoidParallels": bool(number % 2),
     }
@@ -246,30 +278,34 @@ def test_chords_are_spelled_as_in_python(tmp_path):
     assert len({markers[0] for _, markers in found}) == 2  # A#_m7 and Bb_m7
 
 
+# In place of a model: all tokens are equally probable. The second time it is interrupted.
+ACCOMPANIED = """
+    const fed = [], masks = [];
+    const logits = new Float32Array(tokenizer.size);
+    const model = { tokenizer, logits, split: (params) => [1, params],
+      rewind() { fed.length = masks.length = 0; this.grammar = tokenizer.grammar(); },
+      feed(token) { masks.push(composer.mask.includes(1) ? [...composer.mask.keys()].filter((i) => composer.mask[i]) : [token]);
+        composer.mask.fill(0); fed.push(token); this.grammar.advance(token); } };
+    const composer = new Composer(model);
+    composer.begin(makePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 99));
+    const params = { temperature: 1, top_p: 1, min_p: 0, typical_p: 1, top_k: null };
+    for (const _ of composer.accompany({ seed: 1, params })) ;
+    const [ahead, sampled, whole] = [[...fed], [...masks], composer.tokens];
+    const again = composer.accompany({ seed: 2, params });
+    for (let i = 0; i < 150; i++) again.next();
+    again.return();
+    return { ahead, masks: sampled, whole, interrupted: composer.tokens, end: composer.endTime };
+"""
+
+
 def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):
     tokenizer, rng = TOKENIZERS["chorale"], np.random.default_rng(2)
     melody = rng.integers(60, 80, 30).repeat(2)
     melody[10:14] = SILENCE
     frames = np.full((60, 4), SILENCE)
     frames[:, 2] = melody  # the only voice, wherever it is
-    # In place of a model: all tokens are equally probable. The second time it is interrupted.
-    body = """
-        const fed = [];
-        const logits = new Float32Array(tokenizer.size);
-        const model = { tokenizer, logits, split: (params) => [1, params], rewind() { fed.length = 0; this.grammar = tokenizer.grammar(); },
-          feed(token) { fed.push(token); this.grammar.advance(token); } };
-        const composer = new Composer(model);
-        composer.begin(makePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 99));
-        const params = { temperature: 1, top_p: 1, min_p: 0, typical_p: 1, top_k: null };
-        for (const _ of composer.harmonise({ seed: 1, params })) ;
-        const [ahead, whole] = [[...fed], composer.tokens];
-        const again = composer.harmonise({ seed: 2, params });
-        for (let i = 0; i < 150; i++) again.next();
-        again.return();
-        return { ahead, whole, interrupted: composer.tokens, end: composer.endTime };
-    """
     file = list(dumps(score_of_frames(frames)))
-    found = run_tokenizer(tmp_path, "chorale", body, file=file)
+    found = run_tokenizer(tmp_path, "chorale", ACCOMPANIED, file=file)
     ahead, whole, part = (np.array(found[name]) for name in ("ahead", "whole", "interrupted"))
     assert tokenizer.grammar().accepts(torch.from_numpy(ahead)[None]).all()
     assert tokenizer.vocabulary.token(int(ahead[0])) == "Lead_Soprano"
@@ -283,15 +319,69 @@ def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):
     assert np.array_equal(tokenizer.decode(part).tracks[0].notes, expected.notes)
 
 
+@pytest.mark.parametrize("name", ["songs", "songs of a band"])
+def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
+    tokenizer, rng = TOKENIZERS[name], np.random.default_rng(3)
+    rows = [(240 * i + 7, 200, int(rng.choice([60, 62, 64, 67])), 80) for i in range(2, 40)]
+    lead = tokenizer.instruments[0]
+    score = Score(tracks=[Track(lead.name, lead.program, notes=notes_from(rows))])
+    file = list(dumps(dataclasses.replace(score, tracks=[Track("Piano", notes=notes_from(rows))])))
+    found = run_tokenizer(tmp_path, name, ACCOMPANIED, file=file)
+    kept = tokenizer.keep_parts(score, [lead.name], 0, None)
+    grammar = tokenizer.grammar()
+    state = grammar.start(torch.empty(1, 0, dtype=torch.long))
+    state = grammar.give(state, [kept.given], [kept.written])
+    for token, mask in zip(found["ahead"], found["masks"], strict=True):
+        assert np.flatnonzero(grammar.allowed(state)[0]).tolist() == mask
+        state = grammar.advance(state, torch.tensor([token]))
+    melody, *others = tokenizer.decode(np.array(found["whole"])).tracks
+    assert [x[0] for x in melody.notes.tolist()] == [240 * i for i in range(2, 40)]
+    assert any(len(track.notes) > 20 for track in others)
+    for tokens in found["whole"], found["interrupted"]:
+        assert grammar.accepts(torch.tensor([tokens])).all()
+        assert tokenizer.decode(np.array(tokens)).tracks[0] == melody
+    assert found["end"] == 5 * 48
+
+
 def test_a_page_of_another_tokenizer_is_refused():
     with pytest.raises(UserError, match="tokenizer=groove2groove has no page"):
         tokenizer_tables(Groove2Groove())
 
 
+def test_a_page_of_songs_continues_and_accompanies(tmp_path):
+    model = music_model(TOKENIZERS["songs"])
+    model.content.describe = str
+    model.save_page(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    parts = dict(re.findall(r'id="(content|worker|weights)">(.*?)</script>', page, re.DOTALL))
+    body = (
+        parts["worker"]
+        + """
+        return unpackWeights(data.weights).then((bytes) => {
+          const { composer, sampling } = new Desk({ ...data.content, bytes });
+          composer.begin(livePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.file)), 20));
+          for (const _ of composer.compose({ end: 96, seed: 1, params: sampling })) ;
+          const { tokens } = composer;
+          for (const _ of composer.accompany({ seed: 1, params: sampling })) ;
+          return [tokens, composer.tokens];
+        });
+    """
+    )
+    song = Score(tracks=[Track("Voice", notes=notes_from([(0, 480, 60, 80)]))])
+    data = {"content": json.loads(parts["content"]), "weights": parts["weights"]}
+    found = run_worker(tmp_path, data | {"file": list(dumps(song))}, body, ["weights"])
+    for tokens in found:
+        assert model.tokenizer.grammar().accepts(torch.tensor([tokens])).all()
+        assert len(model.tokenizer.bar_starts(np.array(tokens), 48)) == 2
+    times = model.tokenizer.times(np.array(found[0]))
+    assert min(times[times >= 12]) in range(20, 48)  # an answer begins within the bar
+
+
 @torch.inference_mode()
 def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
-    tokenizer = TOKENIZERS["remi"]
-    model = small_model(tokenizer)
+    tokenizer, position = TOKENIZERS["songs"], partial(RoPE, coordinates=["index", "time"])
+    attention = partial(LinearAttention, feature_map=ELU, decay="token")
+    model = small_model(tokenizer, position, attention)
     model.add_copy_head({"window": 64, "max_lag": 8})
     tokens = tokenizer.encode(compose_pop(SEED, 0))[:60]
     step = javascript_step(model)
@@ -315,7 +405,7 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
         found.push(read(data.tokens.slice(0, 48), 2), read(data.tokens, drawn));
         return {{ found, filters, greedy: model.split({{ temperature: 0 }}) }};
     """
-    answer = run_tokenizer(tmp_path, "remi", body, **data)
+    answer = run_tokenizer(tmp_path, "songs", body, **data)
     assert answer["filters"] == {"temperature": 1, "top_p": 0.9}
     assert answer["greedy"] == [1, {"temperature": 0}]
     positions = torch.from_numpy(tokenizer.coordinates(tokens, model.coordinate_names))[None]

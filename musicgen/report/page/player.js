@@ -10,6 +10,30 @@ function clockText(seconds) {
   return `${Math.floor(total / 60)}:${String(total % 60).padStart(2, "0")}`;
 }
 
+const findControls = () => Object.fromEntries([...document.querySelectorAll(".player [id]")].map((each) => [each.id, each]));
+
+function connectControls(player, { play, stop, seek, volume }) {
+  play.addEventListener("click", () => player.toggle());
+  stop.addEventListener("click", () => player.stop());
+  seek.addEventListener("input", () => player.seek(Number(seek.value)));
+  volume.addEventListener("input", () => player.setVolume(Number(volume.value)));
+}
+
+/** Show where a player is in a piece that ends after some seconds. */
+function showPosition({ card, position, playing }, roll, { play, seek, clock }, end) {
+  const { score } = card;
+  const tick = score.tickAt(position);
+  roll.moveCursor(tick);
+  seek.max = end;
+  seek.value = position;
+  const bar = `bar ${score.barAt(tick)}`;
+  seek.setAttribute("aria-valuetext", `${bar}, ${clockText(position)}`);
+  clock.textContent = `${bar} · ${clockText(position)} / ${clockText(end)}`;
+  play.disabled = !score.notes.length;
+  play.setAttribute("aria-label", playing ? "Pause" : "Play");
+  play.classList.toggle("playing", playing);
+}
+
 /** A score to play, and what the listener set for it. */
 class Piece {
   constructor(score) {

@@ -24,10 +24,9 @@ class View {
   }
 
   selected(previous) {
-    const { element, score } = this.player.card;
+    const { element } = this.player.card;
     previous?.element.removeAttribute("aria-current");
     element.setAttribute("aria-current", "true");
-    this.controls.seek.max = score.duration;
   }
 
   moved() {
@@ -39,16 +38,11 @@ class View {
   }
 
   show() {
-    const { play, seek, now, clock, loop, jump } = this.controls;
-    const { card, position, playing } = this.player;
+    const { now, loop, jump } = this.controls;
+    const { card, playing } = this.player;
     const { score, title, roll } = card;
-    const tick = score.tickAt(position);
     this.previousTick = roll.cursorTick;
-    roll.moveCursor(tick);
-    seek.value = position;
-    const bar = `bar ${score.barAt(tick)}`;
-    seek.setAttribute("aria-valuetext", `${bar}, ${clockText(position)}`);
-    clock.textContent = `${bar} · ${clockText(position)} / ${clockText(score.duration)}`;
+    showPosition(this.player, roll, this.controls, score.duration);
     if (now.textContent !== title) {
       now.textContent = title;
       now.href = `#${card.element.id}`;
@@ -56,9 +50,6 @@ class View {
     loop.textContent = score.promptEnd > 0 ? "Loop continuation" : "Loop";
     loop.disabled = card.loopSpan === null;
     jump.disabled = !score.promptEnd;
-    play.disabled = !score.notes.length;
-    play.setAttribute("aria-label", playing ? "Pause" : "Play");
-    play.classList.toggle("playing", playing);
     for (const each of this.cards) {
       const active = playing && each === card;
       each.button.classList.toggle("playing", active);
@@ -70,27 +61,19 @@ class View {
 function connect() {
   const elements = [...document.querySelectorAll(".piece")];
   if (!elements.length) return null;
-  const controls = Object.fromEntries(
-    ["play", "stop", "jump", "seek", "now", "clock", "loop", "volume"].map((id) => [id, document.getElementById(id)])
-  );
+  const controls = findControls();
   const cards = elements.map((element) => new Card(element));
   const { player } = new View(cards, controls);
   document.getElementById("player").hidden = false;
 
-  controls.play.addEventListener("click", () => player.toggle());
-  controls.stop.addEventListener("click", () => player.stop());
+  connectControls(player, controls);
   controls.jump.addEventListener("click", () => player.jump());
-  controls.seek.addEventListener("input", () => player.seek(Number(controls.seek.value)));
-  controls.volume.addEventListener("input", () => player.setVolume(Number(controls.volume.value)));
   controls.loop.addEventListener("click", () => {
     player.setLooping(!player.looping);
     controls.loop.setAttribute("aria-pressed", player.looping);
   });
   for (const card of cards) connectCard(card, player);
   document.addEventListener("keydown", (event) => pressKey(event, cards, player));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const card of cards) card.roll.redraw();
-  });
   return player;
 }
 
@@ -113,9 +96,6 @@ function connectCard(card, player) {
       player.seek(seconds);
     }
   });
-  for (const button of element.querySelectorAll(".zoom")) {
-    button.addEventListener("click", () => roll.zoom(Number(button.dataset.factor)));
-  }
   for (const button of element.querySelectorAll(".mute, .solo")) {
     button.addEventListener("click", () => {
       const track = button.closest("li").dataset.track;

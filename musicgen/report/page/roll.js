@@ -26,6 +26,10 @@ class Roll {
     this.#layOut();
 
     element.addEventListener("scroll", () => this.redraw(), { passive: true });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
+    for (const button of element.closest(".piece").querySelectorAll(".zoom")) {
+      button.addEventListener("click", () => this.zoom(Number(button.dataset.factor)));
+    }
     new ResizeObserver(() => this.#resize()).observe(element);
     // Release the memory of canvases out of view.
     new IntersectionObserver(([entry]) => {

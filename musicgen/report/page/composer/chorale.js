@@ -137,10 +137,11 @@ class ChoraleTokenizer {
   }
 
   /**
-   * Return the ids of frames whose highest voice, or only one, stands ahead of the others, which are
-   * null: they are to be written. It has no note after its last one.
+   * Return ids whose highest voice, or only one, stands ahead of the others, which are null: they are
+   * to be written; and where they end. It has no note after its last one.
    */
-  withMelodyAhead(frames) {
+  withMelodyAhead(tokens) {
+    const frames = this.frames(tokens);
     const sings = (voice) => frames.some((frame) => frame[voice] !== SILENCE);
     const voice = [0, 1, 2, 3].find(sings);
     if (voice === undefined) throw new UserError("no melody to harmonise; play one, or drop a MIDI file");
@@ -154,7 +155,13 @@ class ChoraleTokenizer {
       const below = frame < this.lead ? empty : null;
       given.push(frame < melody.length ? this.#token(melody[frame], "Ahead") : empty, below, below, below);
     }
-    return given;
+    return { given, endTime: melody.length };
+  }
+
+  /** Return the ids of a piece of a number of frames: those so far of the given ones, then the melody. */
+  withMelody(tokens, given, numFrames) {
+    const whole = given.map((known, i) => tokens[i] ?? known ?? this.families.Silence[0]);
+    return this.tokensOf(this.frames(whole).slice(0, numFrames)).slice(0, -1);
   }
 }
 
@@ -204,6 +211,11 @@ class ChoraleGrammar extends Grammar {
     this.mayBeParallel = true;
     // The pitches of the last tokens, counted from the lowest; SILENCE where there is none.
     this.recent = Array(NUM_VOICES * (tokenizer.lead + 2)).fill(SILENCE);
+  }
+
+  /** The frame up to which all voices are written. */
+  get complete() {
+    return Math.max(0, placeOf(this.index + 1)[0] - this.tokenizer.lead);
   }
 
   /** @param forbids whether no two voices may move in parallel fifths or octaves */

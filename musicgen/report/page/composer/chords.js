@@ -12,17 +12,18 @@ function chordEvents(score, { chordSource, chordIndices, recognition }) {
   return recogniseChords(score, recognition);
 }
 
-/** Return the names of the pitch classes by a key signature, else in the key of notes, as midi/key.py; null without. */
-function noteNames(keys, score, { keyFits, spellings }) {
-  let fifths = keys?.[0]?.[1];
-  if (fifths === undefined) {
-    const weights = new Float64Array(12);
-    for (const { isDrum, notes } of score.tracks) for (const [, duration, pitch] of notes) weights[pitch % 12] += isDrum ? 0 : duration;
-    if (weights.every((weight) => weight === weights[0])) return null;
-    const fits = keyFits.map(([, profile]) => profile.reduce((sum, value, i) => sum + value * weights[i], 0));
-    fifths = keyFits[fits.indexOf(greatest(fits))][0];
-  }
-  return spellings[fifths];
+/** Return the sharps, or minus flats, of the key of notes, as find_key in midi/key.py; null without. */
+function findFifths(score, { keyFits }) {
+  const weights = new Float64Array(12);
+  for (const { isDrum, notes } of score.tracks) for (const [, duration, pitch] of notes) weights[pitch % 12] += isDrum ? 0 : duration;
+  if (weights.every((weight) => weight === weights[0])) return null;
+  const fits = keyFits.map(([, profile]) => profile.reduce((sum, value, i) => sum + value * weights[i], 0));
+  return keyFits[fits.indexOf(greatest(fits))][0];
+}
+
+/** Return the names of the pitch classes by a key signature, else in the key of notes. */
+function noteNames(keys, score, tables) {
+  return tables.spellings[keys?.[0]?.[1] ?? findFifths(score, tables)];
 }
 
 /** Return the marker of a chord, whose root has a name with a sharp, with other names of the notes. */
@@ -71,14 +72,14 @@ function beatsInBar(top, bottom) {
 }
 
 /** Return the first tick of the bars of a score, until its last note ends, with their metre. */
-function barsOf(score, maxBars = 4096) {
+function barsOf(score, maxBars) {
   const signatures = [...score.signatures];
   if (!signatures.length || signatures[0][0] > 0) signatures.unshift([0, ...COMMON_TIME]);
   const end = Math.max(1, greatest(allNotes(score).map(([onset, duration]) => onset + duration)));
   const bars = [];
   signatures.forEach(([tick, top, bottom], i) => {
     const bar = Math.max(1, Math.floor((4 * score.ticksPerBeat * top) / bottom));
-    const stop = Math.min(signatures[i + 1]?.[0] ?? end, end, tick + bar * 4096);
+    const stop = Math.min(signatures[i + 1]?.[0] ?? end, end, tick + bar * maxBars);
     for (let start = tick; start < stop && bars.length < maxBars; start += bar) bars.push([start, top, bottom]);
   });
   return bars;
@@ -114,15 +115,9 @@ function soundingPitches(notes, edges) {
 
 /** Return where a tick is between the beats, as a number of beats. */
 function beatAt(tick, edges) {
-  let [low, high] = [0, edges.length - 1];
-  if (tick <= edges[0]) return 0;
-  if (tick >= edges[high]) return high;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (edges[middle] <= tick) low = middle;
-    else high = middle;
-  }
-  return low + (tick - edges[low]) / (edges[high] - edges[low]);
+  const low = edges.findLastIndex((edge) => edge <= tick);
+  if (low < 0 || low === edges.length - 1) return Math.max(0, low);
+  return low + (tick - edges[low]) / (edges[low + 1] - edges[low]);
 }
 
 /** Return the fit of each beat to each chord and, last, to no chord. */

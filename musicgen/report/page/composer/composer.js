@@ -86,36 +86,35 @@ class Composer {
   }
 
   /**
-   * Return the work of writing the voices below the melody of the piece, a token at a time.
+   * Return the work of writing the other voices or parts to the melody of the piece, a token at a time.
    *
    * @param options seed and take, which decide the random numbers; params of sampleToken
    */
-  harmonise({ seed, take = 0, params }) {
-    const { tokenizer } = this;
-    const given = tokenizer.withMelodyAhead(tokenizer.frames(this.tokens));
-    this.begin({ ...this.prompt, tokens: [], endTime: (given.length - 1) / NUM_VOICES - tokenizer.lead });
+  accompany({ seed, take = 0, params }) {
+    const melody = this.tokenizer.withMelodyAhead(this.tokens);
+    this.begin({ ...this.prompt, tokens: [], endTime: melody.endTime });
     this.endTime = 0;
-    return this.#fill(given, randomNumbers(seed, take, 0), params);
+    return this.#fill(melody, randomNumbers(seed, take, 0), params);
   }
 
-  *#fill(given, random, params) {
+  *#fill({ given, lead, written }, random, params) {
     const { model, tokenizer, prompt } = this;
     const [temperature, filters] = model.split(params);
     try {
       model.rewind([], prompt.barLength, temperature);
       model.grammar.forbidParallels(params.avoid_parallels);
-      for (const known of given) {
-        const token = known ?? sampleToken(model.logits, model.grammar.allowed(this.mask), filters, random());
+      model.grammar.give(lead, written);
+      for (let at = 0; at < given.length; at++) {
+        const until = tokenizer.hasParts ? given[at + 1] : undefined;
+        const token = given[at] ?? sampleToken(model.logits, model.grammar.allowed(this.mask, { until }), filters, random());
+        if (given[at] === null && until !== undefined) at += token === until ? 1 : -1;
         this.tokens.push(token);
         model.feed(token);
-        this.endTime = Math.max(0, Math.floor(this.tokens.length / NUM_VOICES) - tokenizer.lead);
+        this.endTime = model.grammar.complete;
         yield;
       }
     } finally { // the melody stays if the work is interrupted
-      const [silence] = tokenizer.families.Silence;
-      const whole = given.map((known, i) => this.tokens[i] ?? known ?? silence);
-      const frames = tokenizer.frames(whole).slice(0, prompt.endTime);
-      this.begin({ ...prompt, tokens: tokenizer.tokensOf(frames).slice(0, -1) });
+      this.begin({ ...prompt, tokens: tokenizer.withMelody(this.tokens, given, prompt.endTime) });
     }
   }
 }

@@ -21,14 +21,15 @@ class Grammar {
    *
    * @param end whether to allow the end token
    * @param notBefore musical time until which only tokens that advance the time are allowed
+   * @param until a token that ends what is written to given parts
    */
-  allowed(mask, { end = true, notBefore = 0 } = {}) {
+  allowed(mask, { end = true, notBefore = 0, until } = {}) {
     mask.fill(0);
     if (this.finished) {
       mask[this.pad] = 1;
       return mask;
     }
-    this.fill(mask);
+    this.fill(mask, until);
     if (this.time < notBefore) {
       this.keepTimeTokens(mask, notBefore);
       if (!mask.includes(1)) mask[this.eos] = 1;
@@ -52,6 +53,8 @@ class Grammar {
   hold() {}
 
   forbidParallels() {}
+
+  give() {}
 }
 
 /** Where each token is, in the coordinates that the model reads; see musicgen/tokenization. */

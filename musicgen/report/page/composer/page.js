@@ -26,6 +26,7 @@ class Page {
     this.roll = new Roll(document.querySelector(".roll"), this.piece.score, (track) => this.piece.audible(track));
     this.player = new Player(this.piece, Number(byId("volume").value), this);
     this.live = new Live(this);
+    this.controls = findControls();
     this.stepTicks = 480 / CONTENT.tables.stepsPerBeat;
     worker.onmessage = ({ data: { kind, ...content } }) => this[`on_${kind}`](content);
     this.show();
@@ -167,9 +168,9 @@ class Page {
     this.#compose("retake", { bars: RETAKEN_BARS }, score.secondsAt(from));
   }
 
-  harmonise() {
+  accompany() {
     this.recorder = null;
-    this.#compose("harmonise", {}, 0);
+    this.#compose("accompany", {}, 0);
     this.take++;
   }
 
@@ -191,7 +192,7 @@ class Page {
     this.player.wake();
     const { synth } = this.player;
     this.channel ??= synth.channel(1);
-    const { voice } = CONTENT.tables.tracks[0];
+    const { voice } = CONTENT.tables.tracks[CONTENT.tables.played];
     const when = synth.context.currentTime;
     this.heard.set(pitch, synth.note(voice, this.channel, { when, pitch, velocity, duration: 20 }));
     if (this.isLive) this.live.press(pitch, velocity);
@@ -278,25 +279,14 @@ class Page {
   }
 
   show() {
-    const { position, playing } = this.player;
     const { score } = this.piece;
-    const tick = score.tickAt(position);
     const hasNotes = score.notes.length > 0;
     this.previousTick = this.roll.cursorTick ?? 0;
-    this.roll.moveCursor(tick);
-    const end = this.composedEnd ?? 0;
-    byId("seek").max = end;
-    byId("seek").value = position;
-    const bar = `bar ${score.barAt(tick)}`;
-    byId("seek").setAttribute("aria-valuetext", `${bar}, ${clockText(position)}`);
-    byId("clock").textContent = `${bar} · ${clockText(position)} / ${clockText(end)}`;
-    byId("play").disabled = !hasNotes;
-    byId("play").setAttribute("aria-label", playing ? "Pause" : "Play");
-    byId("play").classList.toggle("playing", playing);
+    showPosition(this.player, this.roll, this.controls, this.composedEnd ?? 0);
     byId("continue").textContent = this.composing && !this.isLive ? "Stop" : "Continue";
     byId("continue").disabled = this.isLive;
     byId("retake").disabled = this.composing || this.isLive || !this.hasNew;
-    byId("harmonise").disabled = this.composing || this.isLive || !hasNotes;
+    byId("accompany").disabled = this.composing || this.isLive || !hasNotes;
     byId("save").disabled = !hasNotes;
     byId("kept-row").hidden = !this.isFile;
     document.querySelector(".roll").classList.toggle("empty", !hasNotes);

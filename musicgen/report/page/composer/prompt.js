@@ -40,13 +40,8 @@ function makePrompt(tokenizer, score, maxBars) {
 
 /** Return a score without its silences of more than 64 bars, as musicgen/tokenization/remi/metre.py has it. */
 function withoutLongGaps(score) {
-  const metres = [[0, ...metreAt(score, 0)], ...score.signatures.filter(([tick]) => tick > 0)];
   const notes = allNotes(score).sort((a, b) => a[0] - b[0]);
-  const lines = metres.flatMap(([start, top, bottom], i) => {
-    const bar = Math.max(1, Math.floor((4 * score.ticksPerBeat * top) / bottom));
-    const end = Math.min(metres[i + 1]?.[0] ?? Infinity, notes.at(-1)?.[0] + 1);
-    return Array.from({ length: Math.max(0, Math.min(2 ** 16, Math.ceil((end - start) / bar))) }, (_, n) => start + n * bar);
-  });
+  const lines = barsOf(score, 2 ** 16).map(([start]) => start);
   const gaps = [];
   let end = 0;
   for (const [onset, duration] of notes) {
@@ -79,13 +74,12 @@ function frameOf(score, start) {
 function withFrame(score, frame) {
   const tempos = score.tempos.length ? score.tempos : frame.tempos;
   const signatures = score.signatures.length ? score.signatures : frame.signatures;
-  return { ...score, tempos, signatures, keys: frame.keys };
+  return { ...score, tempos, signatures, keys: score.keys?.length ? score.keys : frame.keys };
 }
 
 /** Return a piece with notes that somebody played after it, in ticks of decoded scores. */
 function joinNotes(base, tokenizer, notes, bpm) {
-  const [played, ...others] = base.tracks;
-  const tracks = [{ ...played, notes: [...played.notes, ...notes] }, ...others];
+  const tracks = base.tracks.map((track, i) => (i === tokenizer.played ? { ...track, notes: [...track.notes, ...notes] } : track));
   const tempos = base.tempos.length ? base.tempos : [[0, bpm]];
   const score = { ...base, tracks, tempos };
   if (!base.markers.length) return score;

@@ -5,11 +5,8 @@ function toGrid(tick, stepsPerBeat, ticksPerBeat) {
   return Math.floor((2 * stepsPerBeat * tick + ticksPerBeat) / (2 * ticksPerBeat));
 }
 
-/** Return the index of the nearest of `bins`: { start, step, size }; halves round up. */
-function nearestBin(value, { start, step, size }) {
-  const last = start + (size - 1) * step;
-  return Math.floor((Math.min(Math.max(value, start), last) - start) / step + 0.5);
-}
+/** Return the index of the nearest value of bins, which have edges between them. */
+const binOf = (value, { edges }) => edges.findLastIndex((edge) => edge <= value) + 1;
 
 /**
  * Make each voice play one note at a time; return the notes by voice, then onset.

@@ -42,41 +42,32 @@ function sampleToken(logits, allowed, params, uniform) {
     const kth = tokens.map((token) => logits[token]).sort((x, y) => y - x)[top_k - 1];
     tokens = tokens.filter((token) => logits[token] >= kth);
   }
-  const weight = (token) => Math.exp((logits[token] - logits[best]) / temperature);
-  let p = normalised(new Map(tokens.map((token) => [token, weight(token)])));
+  let p = normalised(tokens.map((token) => [token, Math.exp((logits[token] - logits[best]) / temperature)]));
   if (top_p < 1) p = keepFirst(p, ([, x], [, y]) => y - x, top_p);
   if (min_p > 0) {
-    const least = min_p * Math.max(...p.values());
-    p = normalised(new Map([...p].filter(([, x]) => x >= least)));
+    const least = min_p * Math.max(...p.map(([, x]) => x));
+    p = normalised(p.filter(([, x]) => x >= least));
   }
   if (typical_p < 1) {
     const surprise = (x) => (x > 0 ? -Math.log(x) : Infinity);
-    const entropy = [...p.values()].reduce((sum, x) => sum + (x > 0 ? x * surprise(x) : 0), 0);
+    const entropy = p.reduce((sum, [, x]) => sum + (x > 0 ? x * surprise(x) : 0), 0);
     const distance = (x) => Math.abs(surprise(x) - entropy);
     p = keepFirst(p, ([, x], [, y]) => distance(x) - distance(y), typical_p);
   }
-  const total = [...p.values()].reduce((sum, x) => sum + x, 0);
-  let threshold = uniform * total;
-  for (const [token, x] of p) {
-    threshold -= x;
-    if (threshold < 0) return token;
-  }
-  return [...p.keys()].findLast((token) => p.get(token) > 0);
+  let threshold = uniform * p.reduce((sum, [, x]) => sum + x, 0);
+  return (p.find(([, x]) => (threshold -= x) < 0) ?? p.findLast(([, x]) => x > 0))[0];
 }
 
 function normalised(p) {
-  const total = [...p.values()].reduce((sum, x) => sum + x, 0);
-  return new Map([...p].map(([token, x]) => [token, x / total]));
+  const total = p.reduce((sum, [, x]) => sum + x, 0);
+  return p.map(([token, x]) => [token, x / total]);
 }
 
 /** Keep the first tokens in an order that together reach a probability; the one that crosses stays. */
 function keepFirst(p, order, share) {
-  const kept = new Set();
   let sum = 0;
-  for (const [token, x] of [...p].sort(order)) {
-    if (sum >= share) break;
-    kept.add(token);
-    sum += x;
-  }
-  return normalised(new Map([...p].filter(([token]) => kept.has(token))));
+  const sorted = p.toSorted(order);
+  const last = sorted.findIndex(([, x]) => (sum += x) >= share);
+  const kept = new Set(sorted.slice(0, last < 0 ? p.length : last + 1));
+  return normalised(p.filter((each) => kept.has(each)));
 }

@@ -15,7 +15,7 @@ function connectPage(page) {
   const { player, roll } = page;
   const on = (id, name, action) => byId(id)?.addEventListener(name, action);
   on("continue", "click", () => page.continue());
-  on("harmonise", "click", () => page.harmonise());
+  on("accompany", "click", () => page.accompany());
   on("retake", "click", () => page.retake());
   on("save", "click", () => page.send("save"));
   on("clear", "click", () => page.clear());
@@ -35,15 +35,8 @@ function connectPage(page) {
   const showTemperature = () => (byId("temperature-shown").textContent = byId("temperature").value);
   on("temperature", "input", showTemperature);
   showTemperature();
-  on("play", "click", () => player.toggle());
-  on("stop", "click", () => player.stop());
-  on("seek", "input", ({ target }) => player.seek(Number(target.value)));
-  on("volume", "input", ({ target }) => player.setVolume(Number(target.value)));
+  connectControls(player, findControls());
   roll.element.addEventListener("click", (event) => player.seek(page.piece.score.secondsAt(roll.tickOfPointer(event))));
-  for (const button of document.querySelectorAll(".zoom")) {
-    button.addEventListener("click", () => roll.zoom(Number(button.dataset.factor)));
-  }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => roll.redraw());
   for (const name of ["dragenter", "dragover"]) {
     addEventListener(name, (event) => {
       event.preventDefault();
@@ -57,7 +50,7 @@ function connectPage(page) {
     const [file] = event.dataTransfer.files;
     if (file) page.open(file);
   });
-  for (const each of document.querySelectorAll(".harmony")) each.hidden = !CONTENT.tables.leading?.length;
+  for (const each of document.querySelectorAll(".accompany")) each.hidden = !CONTENT.tables.accompany;
   for (const id of ["continue", "answer"]) byId(id).disabled = false;
 }
 

@@ -1,7 +1,7 @@
 // The worker of the page: it reads files, composes and writes files, so that the page stays awake.
 
 const SLICE = 10; // ms of work between two looks at messages
-const TOKENIZERS = { remi: RemiTokenizer, chorale: ChoraleTokenizer };
+const TOKENIZERS = { remi: BarTokenizer, songs: BarTokenizer, chorale: ChoraleTokenizer };
 
 class Desk {
   constructor({ tables, step, sampling, bytes }) {
@@ -79,10 +79,10 @@ class Desk {
     return this.compose({ steps, settings });
   }
 
-  /** Write the voices below the melody of the piece. */
-  harmonise({ settings }) {
+  /** Write the other voices or parts to the melody of the piece. */
+  accompany({ settings }) {
     const { composer } = this;
-    const work = composer.harmonise({ ...settings, params: { ...this.sampling, temperature: settings.temperature } });
+    const work = composer.accompany({ ...settings, params: { ...this.sampling, temperature: settings.temperature } });
     this.planned = (composer.prompt.endTime * TICKS_PER_BEAT) / composer.tokenizer.stepsPerBeat;
     return this.run(work, true);
   }
