@@ -43,6 +43,16 @@ def test_every_command_composes(config, script, arguments):
         assert config(script, *jobs)
 
 
+@pytest.mark.parametrize("script", ["train", "generate"])
+def test_help_shows_ten_settings_first(config, script):
+    shown = yaml.safe_load((ROOT / f"conf/{script}.yaml").read_text())["hydra"]["help"]["header"]
+    lines = [line.strip() for line in shown.splitlines() if line.startswith("  ")]
+    assert len(lines) == 10
+    for line in lines:
+        words = shlex.split(re.split("  +", line)[0])
+        assert config(script, *quoted_paths([word for word in words if override_key(word)]))
+
+
 def test_figures_in_the_text_are_those_of_the_results():
     assert disagreements() == []
 
