@@ -26,12 +26,14 @@ SECONDS = 600  # for one command
 LEFT_OUT = {  # what in a command needs what cannot be had here
     r"trainer=gpu|num_nodes|submitit_slurm": "a GPU, or several machines",
     r"protocol=|groove2groove-data": "the files of Groove2Groove",
+    r"\.musicxml": "a score",
     r"experiment=race/|outputs/race|benchmarks\.": "hours, or a folder of such results",
 }
 MADE = {r"(outputs/default|generated)/DATE_TIME": r"\1/A", "/my/": "$HOME/"}  # of pages' names
 PREPARED = (  # what the pages call the reader's own
     f"ln -sf {ROOT}/{{train,generate,evaluate}}.py {ROOT}/Makefile .",
-    "for name in my song prompt 'My Song (1)'; do cp midi/pop_0000.mid \"$name.mid\"; done",
+    "for name in my prompt 'My Song (1)'; do cp midi/pop_0000.mid \"$name.mid\"; done",
+    "cp songs/songs_0000.mid song.mid",
     "cp bands/band-0000/band-0000_1.mid band.mid",
     "python train.py hydra.run.dir=RUN",
     "python generate.py checkpoint=pop-piano-small midi num_prompts=3 bars=8 out=generated/A",
@@ -76,8 +78,9 @@ def main() -> int:
 
 
 def make_inputs(folder: Path) -> None:
-    """Write pieces, bands and chorales."""
+    """Write pieces, a song, bands and chorales."""
     compose_corpus(folder / "midi", kind="pop", num_pieces=24, seed=7)
+    compose_corpus(folder / "songs", kind="songs", num_pieces=1, seed=7)
     compose_corpus(folder / "bands", kind="bands", num_pieces=12, seed=7)
     frames = [[72 + i % 5, 67, 60 + i % 3, 48] for i in range(96)]
     jsb = {split: [frames[i:] for i in range(8)] for split in ("train", "valid", "test")}
