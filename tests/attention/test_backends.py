@@ -22,6 +22,9 @@ from musicgen.errors import UserError
 from musicgen.position import LayerCode
 
 DECAY = torch.tensor([-3.0, -0.2, -1e-3])
+needs_fast_transformers = pytest.mark.skipif(
+    find_spec("fast_transformers") is None, reason="pytorch-fast-transformers is not installed"
+)
 needs_fla = pytest.mark.skipif(
     not torch.cuda.is_available() or find_spec("fla") is None,
     reason="needs an NVIDIA GPU and flash-linear-attention",
@@ -81,6 +84,28 @@ def some_state(log_features: bool, device: str = "cpu"):
     return causal_linear_attention(**before, log_features=log_features, return_state=True)[1]
 
 
+@needs_fast_transformers
+@pytest.mark.parametrize("length", [1, 63, 1000])
+@pytest.mark.parametrize(("log_features", "mixing"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("continued", [False, True])
+def test_fast_transformers(length, log_features, mixing, continued):
+    mask = torch.rand(2, length) > 0.3
+    mask[:, 0] = True
+    options = {"log_features": log_features, "key_mask": mask, "decaying": False}
+    options |= {"code": Mixing()} if mixing else {}
+    state = some_state(log_features) if continued else None
+    inputs = problem(length, log_features)
+    assert_agrees(inputs, **options, state=state, backend="fast_transformers")
+
+
+@needs_fast_transformers
+def test_fast_transformers_refuses_a_decay():
+    inputs = problem(3)
+    for decaying in (inputs, with_decay_by_token(inputs)):
+        with pytest.raises(UserError, match=r"no decay.*decay=none"):
+            results(decaying, decaying=True, backend="fast_transformers")
+
+
 def simple_gla(
     q: Tensor,
     k: Tensor,
@@ -136,7 +161,7 @@ def test_fla(monkeypatch, length, log_features, decay, precision):
 
 def test_backends_are_refused_by_name_and_with_the_cure():
     inputs = problem(3)
-    with pytest.raises(UserError, match="expected one of auto, chunked, fla"):
+    with pytest.raises(UserError, match="expected one of auto, chunked, fast_transformers, fla"):
         results(inputs, decaying=False, backend="triton")
     with pytest.raises(UserError, match=r"backend=fla: .*NVIDIA GPU.*cpu, or use backend=auto"):
         results(inputs, decaying=False, backend="fla")
@@ -185,7 +210,7 @@ def test_fla_with_decay_is_not_trained_on_hopper_under_a_broken_triton(gpu, monk
 
 def test_backend_applies_to_training_only(monkeypatch):
     used = []
-    monkeypatch.setattr(backends, "fla", lambda *a: used.append("fla") or chunked(*a))
+    monkeypatch.setitem(backends.BACKENDS, "fla", lambda *a: used.append("fla") or chunked(*a))
     monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
     attention = LinearAttention(
         16, 0.25, 2, feature_map=partial(FAVOR, num_features=8), backend="fla"

@@ -1,4 +1,4 @@
-"""Backends of the causal product: their selection, and the optional one."""
+"""Backends of the causal product: their selection, and the two optional ones."""
 
 import warnings
 from collections.abc import Callable
@@ -19,8 +19,8 @@ Backend = Callable[[ProductInputs], tuple[Tensor, LinearState]]
 def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
     """Return the backend of that name; `auto`: the fastest that supports these inputs.
 
-    On a CPU that is `chunked`. On NVIDIA GPUs it is `fla` if it is installed and torch may round
-    matrix products: its products are in TF32.
+    On a CPU that is `chunked`, which is faster than fast_transformers. On NVIDIA GPUs it is `fla`
+    if it is installed and torch may round matrix products: its products are in TF32.
     """
     if name == "auto":
         if not q.is_cuda or not _may_round() or _fla_refusal(q) is not None:
@@ -30,10 +30,20 @@ def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
             warnings.warn(reason, stacklevel=2)
             return chunked
         return fla
-    check_choice("backend", name, ("auto", "chunked", "fla"))
-    if name == "fla" and (reason := _fla_refusal(q) or _fla_gradient_refusal(log_decay)):
+    check_choice("backend", name, ("auto", *BACKENDS))
+    reason = None
+    if name == "fla":
+        reason = _fla_refusal(q) or _fla_gradient_refusal(log_decay)
+    elif name == "fast_transformers" and find_spec("fast_transformers") is None:
+        reason = (
+            "pytorch-fast-transformers is not installed; run: "
+            "pip install --no-build-isolation 'musicgen-symbolic[fast-transformers]'"
+        )
+    elif name == "fast_transformers" and log_decay is not None:
+        reason = "pytorch-fast-transformers has no decay; give decay=none"
+    if reason:
         raise ParameterError("backend", name, f"{reason}, or use backend=auto")
-    return fla if name == "fla" else chunked
+    return BACKENDS[name]
 
 
 def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
@@ -67,6 +77,32 @@ def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
         assert sums is not None
         return torch.cat(outputs, dim=1), sums
 
+    return _normalised(product, inputs)
+
+
+def fast_transformers(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
+    """Use pytorch-fast-transformers' causal product, or `chunked` where sums go on."""
+    from fast_transformers.causal_product import causal_dot_product
+
+    assert inputs.log_decay is None, "refused by select_backend"
+    if inputs.rescale_points or inputs.state is not None:
+        return chunked(inputs)
+
+    def product(q: Tensor, k: Tensor, v: Tensor, _: None) -> tuple[Tensor, Tensor]:
+        heads_first = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+        out = causal_dot_product(*heads_first).transpose(1, 2)
+        return out, torch.einsum("blhe,blhv->bhev", k.detach(), v)
+
+    return _normalised(product, inputs)
+
+
+BACKENDS = {"chunked": chunked, "fast_transformers": fast_transformers, "fla": fla}
+
+
+def _normalised(
+    product: Callable[..., tuple[Tensor, Tensor]], inputs: ProductInputs
+) -> tuple[Tensor, LinearState]:
+    """Attend by a product that does not normalise: (q, k, v, sums before) -> (out, sums)."""
     q, k, v, norm, _, state, _, eps = inputs
     ones = v.new_ones(*v.shape[:-1], 1)
     kv, k_sum = (None, None) if state is None else (state.kv, state.k[..., None])

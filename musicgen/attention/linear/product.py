@@ -44,8 +44,8 @@ def causal_linear_attention(
         state: sums over the tokens before these. `kv` and `k` get gradients, `log_scale` does not.
         return_state: also return the sums after these tokens; `chunked` gives them no gradient.
         eps: added to the normaliser's magnitude; with `log_features` only if it may vanish.
-        backend: `chunked` (any device), `fla` (NVIDIA; in TF32), or `auto`: the fastest whose
-            precision torch's settings allow.
+        backend: `chunked` (any device), `fla` (NVIDIA; in TF32), `fast_transformers` (an optional
+            package, without decay), or `auto`: the fastest whose precision torch's settings allow.
 
     Returns:
         [B, L, H, V], and the state or None.
