@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from musicgen.metrics.summary import CONFIDENCE, Summary, mean_of_valid
+from musicgen.metrics.summary import Summary, mean_interval, mean_of_valid
 
 NUM_PERMUTATIONS = 9999
 
@@ -64,10 +64,12 @@ def unpaired_difference(first: Values, second: Values) -> Difference:
     n, mean = min(map(len, valid)), mean_of_valid(valid[0]) - mean_of_valid(valid[1])
     low = high = np.nan
     if n > 1 and any(map(np.ptp, valid)):
-        from scipy.stats import ttest_ind  # slow to import
-
-        low, high = ttest_ind(*valid, equal_var=False).confidence_interval(CONFIDENCE)
-    return Difference(n, mean, float(low), float(high), np.nan)
+        squares = [x.var(ddof=1) / len(x) for x in valid]
+        degrees = sum(squares) ** 2 / sum(
+            square**2 / (len(x) - 1) for square, x in zip(squares, valid, strict=True)
+        )
+        low, high = mean_interval(mean, np.sqrt(sum(squares)), degrees)
+    return Difference(n, mean, low, high, np.nan)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
