@@ -13,7 +13,7 @@ help: ## Print this help
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11, 4) else "Python 3.11.4 or newer is needed, not %d.%d.%d; set PYTHON=" % v[:3])'
-	@echo "Creating $(VENV) with 2 GB of packages, more where pip takes torch with NVIDIA's libraries"
+	@echo "Creating $(VENV) with 2 GB of packages, or 6 GB where pip takes torch with NVIDIA's libraries"
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	@touch $(STAMP)
