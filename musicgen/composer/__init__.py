@@ -5,7 +5,3 @@ from musicgen.composer.groove.bands import compose_band
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.song import compose_groove
 from musicgen.composer.pop.song import compose_pop, compose_song
-
-__all__ = [
-    "FAMILIES", "compose_band", "compose_corpus", "compose_groove", "compose_pop", "compose_song",
-]  # fmt: skip

@@ -57,8 +57,10 @@ class ScoreFolder(MidiFolder):
         for path in found:
             name = path.relative_to(self.root).as_posix()
             work = self.work.search(name)
-            if work and self.files.search(name) and self.header.search(_header(path)):
-                works.setdefault(work.groups(default=""), path)
+            if work and self.files.search(name):
+                with path.open("rb") as file:
+                    if self.header.search(file.read(_HEADER_BYTES)):
+                        works.setdefault(work.groups(default=""), path)
         if not works:
             raise missing_corpus(self.root, "the scores", f"download them from {self.source}")
         return list(works.values())
@@ -75,8 +77,3 @@ class ScoreFolder(MidiFolder):
 
     def reader_id(self) -> str:
         return f"{super().reader_id()} repeats={self.repeats}"
-
-
-def _header(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEADER_BYTES)
