@@ -79,11 +79,6 @@ class _FileTrack(TrackState):
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
         self.after.append((tick, order, bytes(event)))
 
-    def add_notes(self, channel: int, notes: NoteArray) -> None:
-        for onset, duration, pitch, velocity in notes.tolist():
-            self.add(onset, _ON, (0x90 | channel, pitch, max(1, velocity)))
-            self.add(onset + duration, _OFF, (0x80 | channel, pitch, 64))
-
     def chunk(self) -> bytes:
         body, last_tick = bytearray(self.before), self.last_tick
         ordered = sorted(self.after, key=itemgetter(0, 1))
@@ -152,8 +147,10 @@ def extend(
     drums = drum_channels(track_states(file))
     placed = _place(music.tracks, file_tracks, find_track, end, programs or {}, drums)
     _end_before_struck_again(file_tracks, placed)
-    for track, part in placed:
-        part.file_track.add_notes(part.channel, track.notes)
+    for track, (file_track, channel) in placed:
+        for onset, duration, pitch, velocity in track.notes.tolist():
+            file_track.add(onset, _ON, (0x90 | channel, pitch, max(1, velocity)))
+            file_track.add(onset + duration, _OFF, (0x80 | channel, pitch, 64))
     for tick, bpm in music.tempos.tolist():
         tempo = min(round(60e6 / bpm), 2**24 - 1).to_bytes(3, "big")
         file_tracks[0].add(tick, _OTHER, (META, TEMPO_CHANGE, 3, *tempo))

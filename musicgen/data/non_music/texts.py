@@ -42,7 +42,12 @@ class IMDb(ExampleCorpus):
     def split(self, name: SplitName, length: int) -> Examples[tuple[Path, int]]:
         """Return the reviews of a split, the first `length` bytes of each."""
         from_test = name == "test" or (name == "val" and not self.val_fraction)
-        files = self._files(self.root / ("test" if from_test else "train"))
+        folder = self.root / ("test" if from_test else "train")
+        files = [
+            (path, label)
+            for label, kind in enumerate(CLASSES)
+            for path in sorted(self.existing(folder / kind).glob("*.txt"))
+        ]
         if not from_test:
             order = np.random.default_rng(self.split_seed).permutation(len(files))
             num_val = round(self.val_fraction * len(files))
@@ -57,13 +62,6 @@ class IMDb(ExampleCorpus):
             return Example((byte_ids(path.read_bytes()[:length]),), label)
 
         return Examples(files, example)
-
-    def _files(self, folder: Path) -> list[tuple[Path, int]]:
-        return [
-            (path, label)
-            for label, name in enumerate(CLASSES)
-            for path in sorted(self.existing(folder / name).glob("*.txt"))
-        ]
 
 
 class AAN(ExampleCorpus):

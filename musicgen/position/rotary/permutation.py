@@ -37,8 +37,10 @@ class PermutationLRPE(LRPE):
         self.register_buffer("cycles", cycles)
 
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
-        exponents = positions[:, :, None].long()  # [1|B, L, 1, 1]
-        index = permutation_power(self.cycles[:, code], exponents)  # [1|B, L, H, M]
+        order, start, length, offset = self.cycles[:, code]  # [H, M] each
+        exponents = positions[:, :, None].long()  # [1|B, L, 1, 1], of either sign
+        place = start + (offset + exponents) % length
+        index = order.expand_as(place).gather(-1, place)  # π^s(j): [1|B, L, H, M]
         return lambda x: x.gather(-1, index.expand(x.shape[0], -1, -1, -1))
 
 
@@ -90,13 +92,3 @@ def find_cycles(permutation: Tensor) -> Tensor:
             rows |= {element: (len(order), len(cycle), i) for i, element in enumerate(cycle)}
             order += cycle
     return torch.tensor([order, *zip(*(rows[j] for j in range(len(image))), strict=True)])
-
-
-def permutation_power(cycles: Tensor, exponents: Tensor) -> Tensor:
-    """Return π_h^s(j) for exponents s of either sign, at a cost that does not depend on s.
-
-    cycles [4, H, M], one permutation for each head; exponents [..., 1, 1] -> [..., H, M].
-    """
-    order, start, length, offset = cycles
-    index = start + (offset + exponents) % length
-    return order.expand_as(index).gather(-1, index)
