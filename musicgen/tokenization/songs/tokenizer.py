@@ -107,6 +107,7 @@ class Songs(InBars):
         self.tempi = [] if tempo_bins is None else _equal_ratios(tempo_bins)
         self.chords, self.max_bars = chords, max_bars
         self.max_transposition, self.lead_probability = max_transposition, lead_probability
+        names = [part.name for part in self.instruments] + ["Chords"] * chords
         families = {
             "Bar": self.metres.tokens,
             "EOS": ["EOS"],
@@ -114,10 +115,7 @@ class Songs(InBars):
             "Key": [f"Key_{fifths}" for fifths in FIFTHS],
             "Tempo": [f"Tempo_{bpm}" for bpm in self.tempi],
             "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
-            "Part": [
-                *(f"Part_{part.name}" for part in self.instruments),
-                *["Part_Chords"][:chords],
-            ],
+            "Part": [f"Part_{name}" for name in names],
             "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
             "Drum": [f"Drum_{key}" for key in self.drums],
             "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
