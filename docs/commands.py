@@ -54,5 +54,5 @@ def lines_of(page: Path) -> Iterator[str]:
         for line in textwrap.dedent(body).replace("\\\n", " ").splitlines() if not words else ():
             expanded = string.Template(line).safe_substitute(variables)
             if assigned := re.fullmatch(r"(\w+)=\"?(.*?)\"?", expanded):
-                variables[assigned[1]] = assigned[2]
+                variables[assigned[1]] = re.sub("[{}]", r"\\\g<0>", assigned[2])  # no shell's list
             yield expanded
