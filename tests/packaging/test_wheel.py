@@ -98,9 +98,8 @@ def test_installed_commands_run_in_any_folder(scripts, tmp_path):
     limits = ("run_name=tiny", "trainer.max_steps=2", "trainer.val_check_interval=2")
     log = run(tmp_path, scripts / "musicgen-train", *TINY, *data, *limits, *ddp)
     assert "next: musicgen-generate checkpoint=" in log
-    run(
-        tmp_path, scripts / "musicgen-generate", "prompt=test", "bars=1", "prompt_bars=1", "out=new"
-    )
+    short = ("bars=1", "prompt_bars=1", "out=new")
+    run(tmp_path, scripts / "musicgen-generate", "checkpoint=latest", "prompt=test", *short)
     assert any(read(path).num_notes for path in (tmp_path / "new").glob("*.mid"))
     run(tmp_path, scripts / "musicgen-evaluate", "metrics=position_loss", "out=measures")
     assert (tmp_path / "measures/position_loss.csv").is_file()
