@@ -60,9 +60,9 @@ class LinearAttention(Attention):
         self.decays_by_token = decay == "token"
         if decay != "none":  # ρ from −7 to −2.5; by token, the same rates where g is 0
             # numpy, as torch's own on the meta device imports its compiler
-            rho = torch.tensor(np.linspace(-7, -2.5, num_heads, dtype=np.float32))
-            rho = rho - math.log(math.log(2)) if self.decays_by_token else rho
-            self.decay = nn.Parameter(rho)
+            rho = np.linspace(-7, -2.5, num_heads, dtype=np.float32)
+            rho -= self.decays_by_token * math.log(math.log(2))
+            self.decay = nn.Parameter(torch.tensor(rho))
 
     @property
     def log_decay(self) -> Tensor | None:
