@@ -141,7 +141,7 @@ def test_figures_are_those_of_the_report(
             ]
             assert mine == [row[key] for key in [f"style, {profile}"] if row.get(key) is not None]
             found += len(mine)
-    assert found >= 4  # accents are those of tokens with velocities alone
+    assert found >= (4 if tokenizer is GROOVE else 6)  # whose tokens have no velocities: no accents
     parts = {"all", *PARTS, *ANCHORS}
     assert {"Piano"} <= {each["part"] for each in table} - parts <= roles
 
