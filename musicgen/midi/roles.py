@@ -1,4 +1,4 @@
-"""The role of a track: its General MIDI program family, or drums."""
+"""The role of a track: its program family, or drums; conf/tokenizer/ has the parts of `Songs`."""
 
 import re
 from collections import defaultdict

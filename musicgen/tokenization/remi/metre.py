@@ -1,4 +1,4 @@
-"""Metres: the bars that a Score's time signatures make in a given vocabulary."""
+"""Metres: the bars, upbeats too, that a Score's time signatures make in a given vocabulary."""
 
 import re
 from collections.abc import Callable, Sequence
