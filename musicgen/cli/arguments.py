@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import OmegaConf
 
 from musicgen.console import warn
@@ -62,10 +63,7 @@ def quoted(value: str) -> str:
     """Quote a value for Hydra's grammar, unless it is null or quoted already."""
     if value in ("", "null") or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
         return value
-    # Inside quotes, only backslashes before a quote and interpolations need escaping.
-    head = value.rstrip("\\")
-    value = head.replace("'", "\\'") + "\\\\" * (len(value) - len(head))
-    return "'" + value.replace("${", "\\${") + "'"
+    return QuotedString(value.replace("${", "\\${"), Quote.single).with_quotes()
 
 
 def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:

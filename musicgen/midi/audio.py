@@ -1,7 +1,5 @@
 """Audio of scores, rendered with the user's soundfont."""
 
-import io
-import wave
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import symusic
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.files import write_bytes
+from musicgen.files import atomic_path
 from musicgen.midi.io import dumps
 from musicgen.midi.score import Score
 
@@ -41,11 +39,6 @@ class Soundfont:
     def write_wav(self, score: Score, path: str | Path) -> None:
         """Write a WAV file of 16 bits, atomically; music that would clip is made softer."""
         sound = self.render(score)
-        samples = sound / max(1.0, float(np.abs(sound).max(initial=0))) * (2**15 - 1)
-        data = io.BytesIO()
-        with wave.open(data, "wb") as file:
-            file.setnchannels(len(sound))
-            file.setsampwidth(2)
-            file.setframerate(SAMPLE_RATE)
-            file.writeframes(samples.T.astype("<i2").tobytes())
-        write_bytes(path, data.getvalue())
+        loudest = float(np.abs(sound).max(initial=0)) / (1 - 2**-15)  # as 2^15 - 1
+        with atomic_path(path) as temporary:
+            symusic.dump_wav(str(temporary), sound / max(1.0, loudest), SAMPLE_RATE, True)

@@ -1,7 +1,6 @@
 """Conversion of MIDI files, and of other libraries' objects, to and from `Score`."""
 
 import io
-import os
 from collections import defaultdict
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -156,8 +155,7 @@ def find_music(folder: str | Path) -> list[Path]:
         raise UserError(f"{folder}: no such folder; give one that holds MIDI files or scores")
     found = [
         path
-        for parent, _, names in os.walk(folder)
-        for path in (Path(parent, name) for name in names)
+        for path in folder.rglob("*")
         # macOS creates `._name.mid` resource forks beside the real files.
         if path.suffix.lower() in MUSIC_SUFFIXES and path.name[0] != "." and path.is_file()
     ]
