@@ -4,9 +4,7 @@ from musicgen.midi.extension import extend
 from musicgen.midi.io import as_score, dumps, find_music, loads, read, without_suffix, write
 from musicgen.midi.roles import DRUMS, notes_by_role, pitched_notes, role
 from musicgen.midi.score import (
-    FERMATA,
     NOTE,
-    PITCH_CLASSES,
     TEMPO,
     KeySignature,
     Marker,
@@ -15,15 +13,12 @@ from musicgen.midi.score import (
     TimeSignature,
     Track,
     notes_from,
-    pitch_name,
     sort_notes,
 )
 
 __all__ = [
     "DRUMS",
-    "FERMATA",
     "NOTE",
-    "PITCH_CLASSES",
     "TEMPO",
     "KeySignature",
     "Marker",
@@ -38,7 +33,6 @@ __all__ = [
     "loads",
     "notes_by_role",
     "notes_from",
-    "pitch_name",
     "pitched_notes",
     "read",
     "role",

@@ -1,7 +1,6 @@
 """Music appended to a MIDI file whose own events stay as they are, byte by byte."""
 
 import struct
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -63,7 +62,6 @@ class _FileTrack(TrackState):
     before: bytes = b""  # the events before the end, unchanged
     last_tick: int = 0  # of them
     end_of_track: int = 0  # its tick, in the file
-    channels: set[int] = field(default_factory=set)  # with notes, anywhere
     after: list[TimedEvent] = field(default_factory=list)
 
     @property
@@ -131,6 +129,7 @@ def extend(
     file = open_file(data)
     if file.ticks_per_beat < MIN_TICKS_PER_BEAT:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
+    states = track_states(file)
     file_tracks = [
         _read(file.data, start, events, end, whole, sustain)
         for start, events in zip(file.starts, file.tracks, strict=True)
@@ -144,8 +143,7 @@ def extend(
 
     music = music.moved(move)
     _restore_levels(file_tracks, end)
-    drums = drum_channels(track_states(file))
-    placed = _place(music.tracks, file_tracks, find_track, end, programs or {}, drums)
+    placed = _place(music.tracks, file_tracks, states, find_track, end, programs or {})
     _end_before_struck_again(file_tracks, placed)
     for track, (file_track, channel) in placed:
         for onset, duration, pitch, velocity in track.notes.tolist():
@@ -172,7 +170,6 @@ def _read(
     """Read the track that begins at an offset."""
     track = _FileTrack()
     kept = start  # where the events before the end stop
-    closing: Counter[ChannelPitch] = Counter()
     for event in events:
         content = data[event.content : event.stop]
         if event.status == META and content[0] == END_OF_TRACK:
@@ -180,15 +177,12 @@ def _read(
                 track.end_of_track = event.tick
             break
         kind, channel = event.status >> 4, event.status & 0xF
-        is_note = kind in (8, 9)
-        is_on = kind == 9 and content[1] > 0
-        if is_on:
-            track.channels.add(channel)
+        is_off = kind == 8 or (kind == 9 and content[1] == 0)
         if event.tick < end:
             kept, track.last_tick = event.stop, event.tick
             track.read(data, [event])
-        elif is_note and not is_on and closing[key := (channel, content[0])] < len(track.open[key]):
-            closing[key] += 1
+        elif is_off and (sounding := track.open[channel, content[0]]):
+            sounding.pop()
             track.add(min(event.tick, end + sustain), _OFF, (event.status, *content))
         elif whole:
             track.add(event.tick, _OFF, (event.status, *content))
@@ -196,7 +190,7 @@ def _read(
                 track.read(data, [event])
     track.before = data[start:kept]
     for (channel, pitch), sounding in track.open.items():
-        for _ in sounding[closing[channel, pitch] :]:
+        for _ in sounding:
             track.add(end, _OFF, (0x80 | channel, pitch, 64))
     for (channel, control), tick in track.held.items():
         status, values = (0xE0, CENTRE) if control == WHEEL else (0xB0, (control, 0))
@@ -218,15 +212,19 @@ def _restore_levels(file_tracks: Sequence[_FileTrack], end: int) -> None:
 def _place(
     tracks: Sequence[Track],
     file_tracks: Sequence[_FileTrack],
+    states: Sequence[TrackState],
     find_track: Callable[[Track], int | None],
     end: int,
     new_programs: Mapping[int, int],
-    drums: set[int],
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
     programs = {c: program for track in file_tracks for c, program in track.programs.items()}
-    parts = [_Part(track, channel) for track in file_tracks for channel in sorted(track.channels)]
-    roles = []
+    parts = [
+        _Part(track, channel)
+        for track, state in zip(file_tracks, states, strict=True)
+        for channel in sorted(state.struck)
+    ]
+    drums, roles = drum_channels(states), []
     for own, c in parts:
         program = (programs | own.programs).get(c, 0)
         is_drum = c in drums or names_drums(own.name, program)

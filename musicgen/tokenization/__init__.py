@@ -3,23 +3,20 @@
 import yaml
 
 from musicgen.package_data import CONF, choices
-from musicgen.tokenization.base import EncodingSummary, Tokenizer
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.tokenizer import Chorale
 from musicgen.tokenization.groove2groove.tokenizer import Groove2Groove
 from musicgen.tokenization.remi.metre import METRES
 from musicgen.tokenization.remi.tokenizer import REMI
 from musicgen.tokenization.songs.tokenizer import Songs
-from musicgen.tokenization.vocabulary import Vocabulary
 
 __all__ = [
     "METRES",
     "REMI",
     "Chorale",
-    "EncodingSummary",
     "Groove2Groove",
     "Songs",
     "Tokenizer",
-    "Vocabulary",
     "frozen_tokenizers",
 ]
 

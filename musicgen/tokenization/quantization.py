@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.midi import NOTE, NoteArray, Score, pitch_name
+from musicgen.midi import NOTE, NoteArray, Score
+from musicgen.midi.score import pitch_name
 from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import IntArray
 

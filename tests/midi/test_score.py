@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musicgen.midi import (
-    FERMATA,
     TEMPO,
     Marker,
     Score,
@@ -17,6 +16,7 @@ from musicgen.midi import (
     role,
     sort_notes,
 )
+from musicgen.midi.score import FERMATA
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from musicgen.midi import PITCH_CLASSES
+from musicgen.midi.score import PITCH_CLASSES
 
 ROOTS = PITCH_CLASSES
 INTERVALS = {
