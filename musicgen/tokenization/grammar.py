@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary
 
 BoolArray = NDArray[np.bool_]
@@ -70,6 +70,9 @@ class Grammar(ABC, Generic[S]):
     arrays, in which many small steps are the fastest; ids are taken, and masks returned, as tensors
     on the CPU.
     """
+
+    num_instruments = 0
+    _max_notes: IntArray | None = None  # of each instrument that sound at once
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -236,6 +239,12 @@ class Grammar(ABC, Generic[S]):
         Raises:
             ParameterError: it has another length.
         """
+        number = self.num_instruments
+        each = [max_notes] * number if isinstance(max_notes, int) else [*max_notes]
+        if number and len(each) != number:
+            expected = f"expected one number, or {number}: one for each instrument"
+            raise ParameterError("max_notes", each, expected)
+        self._max_notes = np.array(each)
 
     def forbid_parallels(self) -> None:
         """From now on let no two voices move in parallel fifths or octaves.

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from musicgen.errors import ParameterError
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids, latest
 from musicgen.tokenization.groove2groove.note_events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
@@ -42,6 +41,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         super().__init__(vocabulary)
         self.bos = vocabulary.id("BOS")
         self.num_voices = len(families["NoteOn"])
+        self.num_instruments = self.num_voices // NUM_KEYS
         self.shifts = families["TimeShift"]
         self.longest_shift = self.shifts.stop - 1
         self.limit = limit
@@ -49,15 +49,6 @@ class GrooveGrammar(Grammar[GrooveState]):
         self._voices = np.arange(self.num_voices)
         self._forward = np.arange(1, len(self.shifts) + 1)  # ticks of a shift from the beat
         self._columns = [self.num_voices, 2 * self.num_voices, self.shifts.stop]
-        self._max_notes: IntArray | None = None  # of each instrument that sound at once
-
-    def bound(self, max_notes: int | Sequence[int]) -> None:
-        num_instruments = self.num_voices // NUM_KEYS
-        each = [max_notes] * num_instruments if isinstance(max_notes, int) else [*max_notes]
-        if len(each) != num_instruments:
-            expected = f"expected one number, or {num_instruments}: one for each instrument"
-            raise ParameterError("max_notes", each, expected)
-        self._max_notes = np.array(each)
 
     def _initial_state(self, num_rows: int) -> GrooveState:
         ends = np.zeros((num_rows, self.num_voices), np.int64)
@@ -90,7 +81,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         lowest_on = np.where(begun & ~is_due, np.where(after_on, last + 1, 0), num_voices)
         np.logical_and(~sounding, self._voices >= lowest_on, out=on)
         if self._max_notes is not None:
-            num_sounding = sounding.reshape(len(last), num_voices // NUM_KEYS, NUM_KEYS).sum(-1)
+            num_sounding = sounding.reshape(len(last), self.num_instruments, NUM_KEYS).sum(-1)
             full = num_sounding >= self._max_notes
             on &= ~full.repeat(NUM_KEYS, axis=1)
 

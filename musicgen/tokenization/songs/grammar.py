@@ -85,6 +85,7 @@ class SongsGrammar(BarGrammar[SongsState]):
         self._fixed = self._opening | self._of("EOS")
         parts = part_order(len(is_drum), chords)
         self._is_drum, self._is_chords = np.array([*is_drum, *[False] * chords]), parts < 0
+        self.num_instruments = len(is_drum)
         # Whether a part may come after another, or after the header (-1), in each order.
         place = parts - len(parts) * part_orders(len(parts))  # of each part, by order [N, P]
         self._ordered = np.ones((len(parts) + 1, len(parts), len(place)), bool)
@@ -150,7 +151,14 @@ class SongsGrammar(BarGrammar[SongsState]):
         all_ends = state.ends.reshape(len(last), len(self._is_drum), -1)  # [B, P, num_pitches]
         ends = np.take_along_axis(all_ends, np.maximum(part, 0)[..., None], axis=1)[:, 0]
         higher = ranks["Pitch"] > state.pitch[:, None]
-        mask[:, self._slices["Pitch"]] &= (ends <= time) & higher & ~in_chords & ~is_drum
+        free = all_ends.min(axis=2)  # from when a part can have one more note [B, P]
+        if self._max_notes is not None:  # the longest of so many have ended
+            parts, most = np.arange(self.num_instruments), all_ends.shape[2]
+            room = np.sort(all_ends)[:, parts, -np.minimum(self._max_notes, most)]
+            free[:, parts] = np.where(state.writes[:, parts], room, free[:, parts])
+        ready = np.where(is_drum, 0, np.take_along_axis(free, np.maximum(part, 0), axis=1))
+        may_sound = (ends <= time) & (ready <= time)
+        mask[:, self._slices["Pitch"]] &= may_sound & higher & ~in_chords & ~is_drum
         higher = ranks["Drum"] > state.pitch[:, None]
         mask[:, self._slices["Drum"]] &= higher & is_drum
         mask[:, self._slices["Duration"]] &= ~is_drum & (self._durations <= limit - time)
@@ -159,11 +167,10 @@ class SongsGrammar(BarGrammar[SongsState]):
             mask &= ~struck | is_drum | (self._family == self._numbers["Duration"])
 
         any_chord = state.chords[:, None] | (due < stop)
-        silent = np.where(self._is_drum, 0, all_ends.min(axis=2))  # [B, P]
+        silent = np.where(self._is_drum, 0, free)
         silent[:, self._is_chords] = np.where(any_chord, 0, NEVER)
         beat_time = state.bar_start[:, None] + ranks["Beat"]
         after = time + ~self._opening[last]
-        ready = np.where(is_drum, 0, ends.min(axis=1, keepdims=True))
         may_change = np.where(state.chords[:, None], len(ranks["Chord"]) > 0, beat_time == due)
         beat = np.where(in_chords, may_change, beat_time >= ready)
         mask[:, self._slices["Beat"]] &= beat & (beat_time >= after) & (beat_time < stop)
