@@ -183,7 +183,7 @@ def verdict_section(
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
     """Return a table of HTML cells; the first column heads the rows."""
     labels = list(dict.fromkeys(label for row in rows for label in row))
-    head = "".join(f'<th scope="col">{label}</th>' for label in labels)
+    head = "".join(f'<th scope="col">{label.replace("_", " ")}</th>' for label in labels)
     body = "\n".join(
         f'<tr><th scope="row">{row[labels[0]]}</th>'
         + "".join(f"<td>{row.get(label, 'n/a')}</td>" for label in labels[1:])

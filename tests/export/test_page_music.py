@@ -343,6 +343,28 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     assert found["end"] == 5 * 48
 
 
+def test_voices_hold_their_notes_until_an_answer_begins(tmp_path):
+    song = Score(tracks=[Track("Soprano", notes=notes_from([(0, 480, 72, 80)]))])
+    body = "return livePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 13).tokens;"
+    tokens = run_tokenizer(tmp_path, "chorale", body, file=list(dumps(song)))
+    assert tokens[1:] == 13 * tokens[1:5]
+
+
+def test_a_page_says_when_nothing_was_written(tmp_path):
+    body = """
+        const said = [];
+        const page = { from: 4, say: (words) => said.push(words), show() {} };
+        for (const start of [3.5, 4]) {
+          page.piece = { score: { notes: [{ start }] } };
+          Page.prototype.on_done.call(page, { composing: true, tokens: 6, milliseconds: 2000 });
+        }
+        return said;
+    """
+    silent, music = run_worker(tmp_path, {}, body, ["page"])
+    assert silent.startswith("It wrote no note")
+    assert music == "3 tokens a second."
+
+
 def test_a_page_of_another_tokenizer_is_refused():
     with pytest.raises(UserError, match="tokenizer=groove2groove has no page"):
         tokenizer_tables(Groove2Groove())

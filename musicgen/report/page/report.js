@@ -10,6 +10,10 @@ class Card extends Piece {
     this.title = element.querySelector("h2").textContent;
     this.button = element.querySelector(".play");
     this.roll = new Roll(element.querySelector(".roll"), this.score, (track) => this.audible(track));
+    for (const entry of element.querySelectorAll("[data-track]")) {
+      const own = this.score.notes.filter(({ track }) => track === Number(entry.dataset.track));
+      entry.querySelector(".swatch").classList.toggle("given", own.every(({ given }) => given));
+    }
   }
 }
 
@@ -79,23 +83,15 @@ function connect() {
 
 function connectCard(card, player) {
   const { element, roll, score } = card;
-  const playFrom = (seconds) => {
+  const move = (seconds, plays = player.playing) => {
     player.select(card);
     player.seek(seconds);
-    if (!player.playing) player.play();
+    if (plays && !player.playing) player.play();
   };
   card.button.disabled = !score.notes.length;
   card.button.addEventListener("click", () => player.toggle(card));
-  element.querySelector(".jump")?.addEventListener("click", () => playFrom(score.promptSeconds));
-  roll.element.addEventListener("click", (event) => {
-    const seconds = score.secondsAt(roll.tickOfPointer(event));
-    if (player.playing) {
-      playFrom(seconds);
-    } else {
-      player.select(card);
-      player.seek(seconds);
-    }
-  });
+  element.querySelector(".jump")?.addEventListener("click", () => move(score.promptSeconds, true));
+  roll.element.addEventListener("click", (event) => move(score.secondsAt(roll.tickOfPointer(event))));
   for (const button of element.querySelectorAll(".mute, .solo")) {
     button.addEventListener("click", () => {
       const track = button.closest("li").dataset.track;

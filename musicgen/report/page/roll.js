@@ -1,8 +1,8 @@
 // The piano roll of one piece. The canvas is as wide as the window and stays in place while the
 // wider extent scrolls; only the visible part is drawn.
-const GUTTER = 50; // px, left: pitch names and drum names
+const GUTTER = 58; // px, left: pitch names and drum names
 const LANE = 18; // px, one line of text
-const DRUM_ROW = 11; // px
+const DRUM_ROW = 13; // px
 const BLACK_KEYS = new Set([1, 3, 6, 8, 10]);
 const DRUM_ROWS = { // from top to bottom
   cymbal: "cymbal", openHat: "open hat", hat: "hi-hat", tom: "toms",
@@ -22,7 +22,7 @@ class Roll {
     this.canvas = element.querySelector("canvas");
     this.cursor = element.querySelector(".cursor");
     this.visible = false;
-    this.pixelsPerTick = 0; // set when the width is known
+    this.scale = 0; // px a tick that somebody chose; as much as fits without
     this.#layOut();
 
     element.addEventListener("scroll", () => this.redraw(), { passive: true });
@@ -39,10 +39,10 @@ class Roll {
     }, { rootMargin: "400px" }).observe(element);
   }
 
-  /** Show another score; `fit`: all of it, else at the same scale. */
+  /** Show another score; `fit`: as much as fits, else at the scale that somebody chose. */
   setScore(score, { fit }) {
     this.score = score;
-    if (fit) this.pixelsPerTick = 0;
+    if (fit) this.scale = 0;
     this.#layOut();
     this.#resize();
   }
@@ -59,7 +59,8 @@ class Roll {
   zoom(factor) {
     const middle = this.element.clientWidth / 2;
     const tick = this.#tickAt(middle);
-    this.#setScale(Math.min(160 / this.score.ticksPerBeat, this.pixelsPerTick * factor));
+    this.scale = Math.min(160 / this.score.ticksPerBeat, this.pixelsPerTick * factor);
+    this.#setScale();
     this.element.scrollLeft = GUTTER + tick * this.pixelsPerTick - middle;
     this.moveCursor(this.cursorTick);
     this.redraw();
@@ -130,16 +131,16 @@ class Roll {
   }
 
   #resize() {
-    const beat = 10 / this.score.ticksPerBeat; // a quarter note is at least 10 px wide at first
-    this.#setScale(this.pixelsPerTick || beat);
+    this.#setScale();
     this.moveCursor(this.cursorTick ?? 0);
     this.redraw();
   }
 
-  #setScale(pixelsPerTick) {
+  #setScale() {
     const end = Math.max(1, this.score.end);
     const fit = (this.element.clientWidth - GUTTER - 8) / end;
-    this.pixelsPerTick = Math.max(fit, pixelsPerTick);
+    // At first, a quarter note is at least 10 px wide.
+    this.pixelsPerTick = Math.max(fit, this.scale || 10 / this.score.ticksPerBeat);
     this.extent.style.width = `${Math.floor(GUTTER + end * this.pixelsPerTick + 8)}px`;
   }
 
@@ -152,7 +153,7 @@ class Roll {
     const g = this.canvas.getContext("2d");
     const colours = readColours();
     g.scale(ratio, ratio);
-    g.font = "11px system-ui, sans-serif";
+    g.font = "12px system-ui, sans-serif";
     g.textBaseline = "middle";
     g.fillStyle = colours.surface;
     g.fillRect(0, 0, width, this.height);
@@ -160,10 +161,10 @@ class Roll {
     this.#drawRows(g, colours, width);
     this.#drawSections(g, colours, width);
     this.#drawBars(g, colours, width);
+    this.#drawBoundary(g, colours);
     this.#drawMarks(g, colours, width);
     this.#drawMarkers(g, colours, width);
     this.#drawNotes(g, colours, width);
-    this.#drawBoundary(g, colours);
     this.#drawGutter(g, colours);
   }
 
@@ -202,7 +203,7 @@ class Roll {
 
   #drawBars(g, colours, width) {
     const { bars, meters, end } = this.score;
-    const shortest = bars.reduce((least, bar, i) => Math.min(least, (bars[i + 1] ?? end) - bar || least), end);
+    const shortest = bars.reduce((least, bar, i) => Math.min(least, (bars[i + 1] ?? Infinity) - bar || least), end);
     let every = 1; // bars per bar number
     while (shortest * this.pixelsPerTick * every < 30 && every < bars.length) every *= 2;
     bars.forEach((bar, i) => {
@@ -255,8 +256,8 @@ class Roll {
       const x = this.#x(tick);
       if (x > width) break;
       g.fillStyle = colours.accent;
-      const top = x < free ? LANE - 5 : 2;
-      g.fillRect(Math.round(x), this.markerTop + top, 1, LANE - 2 - top);
+      const top = x < free ? LANE - 3 : 2;
+      g.fillRect(Math.round(x), this.markerTop + top, 1, LANE - top);
       if (x < free) continue;
       g.fillStyle = colours.ink;
       g.fillText(text, x + 4, this.markerTop + LANE / 2);
@@ -303,7 +304,6 @@ class Roll {
       if (pitch % 12 || y < this.pitchTop + 5) continue; // too close to the text above
       g.fillText(`C${pitch / 12 - 1}`, GUTTER - 5, y); // middle C is C4
     }
-    g.font = "9px system-ui, sans-serif";
     this.drumKinds.forEach((kind, row) => {
       g.fillText(DRUM_ROWS[kind], GUTTER - 4, this.drumTop + (row + 0.5) * DRUM_ROW);
     });

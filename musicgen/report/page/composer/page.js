@@ -11,6 +11,7 @@ const AHEAD = 1; // bars before the end of what is composed at which an answer i
 const NOTHING = { ticksPerBeat: 480, tracks: [], tempos: [], signatures: [], markers: [], end: SHORTEST, promptEnd: 0 };
 
 const greatestEnd = (notes) => notes.reduce((end, [onset, duration]) => Math.max(end, onset + duration), 0);
+const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const byId = (id) => document.getElementById(id);
 
 class Page {
@@ -38,7 +39,7 @@ class Page {
 
   // Messages of the worker
 
-  on_piece({ score, numBars, tokens = 0, done, planned = 0, elapsed, kept, of }) {
+  on_piece({ score, numBars, done, planned = 0, kept, of }) {
     const before = this.piece.score;
     // What is to come has room already.
     const end = Math.max(score.end, planned, SHORTEST);
@@ -52,17 +53,27 @@ class Page {
     this.piece.score = shown;
     this.numBars = numBars;
     this.hasNew = score.end > score.promptEnd;
-    this.tokens = tokens;
     this.roll.setScore(shown, { fit: isNew });
     if (of > kept) this.say(`The first ${kept} of ${of} bars are kept as the beginning; change it below.`);
-    else if (kept) this.say(`${kept} bars. Press Continue.`);
-    if (elapsed !== undefined) this.#sound(elapsed);
+    else if (kept) this.say(`${counted(kept, "bar")}. Press Continue.`);
+    if (planned) this.#sound();
+    this.#showParts(shown);
     this.show();
   }
 
+  /** Name the parts that have notes. */
+  #showParts({ notes }) {
+    const parts = CONTENT.tables.tracks.map(({ name }, i) => {
+      const [part, swatch] = [document.createElement("li"), document.createElement("span")];
+      swatch.className = `swatch track-${i % NUM_TRACK_COLOURS}`;
+      part.append(swatch, name);
+      return part;
+    });
+    byId("legend").replaceChildren(...parts.filter((_, i) => notes.some(({ track }) => track === i)));
+  }
+
   /** Play what has just been composed, unless it plays already. */
-  #sound(elapsed) {
-    this.firstNotes ??= elapsed; // ms from the request to the first notes
+  #sound() {
     if (this.answering) {
       const { at, time } = this.answering;
       this.answering = null;
@@ -80,8 +91,10 @@ class Page {
   on_done({ composing, tokens, milliseconds }) {
     if (!composing) return;
     this.composing = false;
-    this.speed = (1000 * tokens) / milliseconds;
-    if (!this.isLive) this.say(`${this.numBars} bars. ${Math.round(this.speed)} tokens a second.`);
+    const speed = Math.round((1000 * tokens) / milliseconds);
+    const isSilent = !this.piece.score.notes.some(({ start }) => start > this.from - 0.001);
+    if (isSilent) this.say("It wrote no note: the beginning is probably unlike the music that it learned. Try another take.");
+    else if (!this.isLive) this.say(`${speed} tokens a second.`);
     this.show();
   }
 
@@ -94,8 +107,7 @@ class Page {
   }
 
   on_error({ message }) {
-    this.composing = false;
-    this.answering = null;
+    this.interrupt();
     this.say(message, true);
     this.show();
   }
@@ -151,8 +163,7 @@ class Page {
 
   continue() {
     if (this.composing) {
-      this.send("stop");
-      this.composing = false;
+      this.interrupt();
       this.say("Stopped.");
       return this.show();
     }
@@ -175,10 +186,10 @@ class Page {
   }
 
   /** Ask for music, which plays from a second on as soon as it is there. */
-  #compose(kind, content, from) {
+  #compose(kind, content, from = 0) {
     this.player.wake();
     this.composing = true;
-    this.firstNotes = undefined;
+    this.from = from;
     if (kind !== "compose" && this.player.playing) this.player.pause();
     this.waiting = this.player.playing ? null : this.piece.score.notes.length ? from : 0;
     this.send(kind, { ...content, settings: { ...this.settings, take: this.take } });
@@ -230,7 +241,7 @@ class Page {
     return Number(byId("tempo").value) || USUAL;
   }
 
-  /** End an answer, since somebody plays. */
+  /** End what is being composed, such as an answer, since somebody plays. */
   interrupt() {
     if (this.composing) this.send("stop");
     this.composing = false;
@@ -247,7 +258,7 @@ class Page {
   answer({ at, time }) {
     this.answering = { at, time };
     this.composing = true;
-    this.firstNotes = undefined;
+    this.from = this.piece.score.secondsAt(at * this.stepTicks);
     this.send("answer", { at, steps: ANSWER_BARS * 4 * CONTENT.tables.stepsPerBeat, settings: { ...this.settings, take: this.take++ } });
     this.say("Answering. Play when you like.");
     this.show();
@@ -289,8 +300,7 @@ class Page {
     byId("accompany").disabled = this.composing || this.isLive || !hasNotes;
     byId("save").disabled = !hasNotes;
     byId("kept-row").hidden = !this.isFile;
-    document.querySelector(".roll").classList.toggle("empty", !hasNotes);
-    byId("summary").textContent = hasNotes ? `${this.numBars} bars, ${score.notes.length} notes` : "No music yet";
+    byId("summary").textContent = hasNotes ? `${counted(this.numBars, "bar")}, ${counted(score.notes.length, "note")}` : "No music yet";
   }
 
   say(words, isError = false) {

@@ -91,10 +91,14 @@ function joinNotes(base, tokenizer, notes, bpm) {
   return { ...score, markers };
 }
 
-/** Return the prompt of all music before a musical time, at which the continuation begins. */
+/**
+ * Return the prompt of all music before a musical time, at which the continuation begins. Until then,
+ * voices without bars hold their last notes: they would stay silent after a rest.
+ */
 function livePrompt(tokenizer, score, at) {
   const whole = makePrompt(tokenizer, score, Infinity);
   const cut = tokenizer.times(whole.tokens).findIndex((time) => time >= at);
   const tokens = cut < 0 ? whole.tokens : whole.tokens.slice(0, cut);
+  while (!tokenizer.barTokens && tokens.length <= NUM_VOICES * at) tokens.push(tokens.at(-NUM_VOICES));
   return { ...whole, tokens, endTime: at };
 }

@@ -17,8 +17,8 @@ class Desk {
   }
 
   piece() {
-    const { score, numBars, tokens } = this.composer;
-    return { score, numBars, tokens: tokens.length };
+    const { score, numBars } = this.composer;
+    return { score, numBars };
   }
 
   /** Open a MIDI file. */
@@ -102,7 +102,6 @@ class Desk {
     const job = ++this.job;
     this.work = work;
     const { composer } = this;
-    const start = performance.now();
     let [tokens, time, bar, first] = [0, 0, composer.endTime, composing];
     while (job === this.job) {
       const begin = performance.now();
@@ -115,7 +114,7 @@ class Desk {
       const hasNews = composer.endTime >= bar + (first ? 1 : composer.prompt.barLength);
       if (done || (composing && hasNews)) {
         [bar, first] = [composer.endTime, false];
-        if (composing) this.post("piece", { ...this.piece(), done, planned: this.planned, elapsed: performance.now() - start });
+        if (composing) this.post("piece", { ...this.piece(), done, planned: this.planned });
         if (done) return this.post("done", { composing, tokens, milliseconds: time });
       }
       await new Promise((resolve) => setTimeout(resolve));
@@ -134,6 +133,6 @@ onmessage = async ({ data: { kind, ...content } }) => {
     }
   } catch (error) {
     const words = error instanceof UserError ? error.message : `This should not happen: ${error}`;
-    postMessage({ kind: "error", message: words, unexpected: !(error instanceof UserError) });
+    postMessage({ kind: "error", message: words });
   }
 };
