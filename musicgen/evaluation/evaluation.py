@@ -28,7 +28,7 @@ from musicgen.evaluation.position_loss import (
     trigram_losses,
 )
 from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, SPLITS, Pair
-from musicgen.evaluation.runs import SAME_PIECES, load_runs, name_runs
+from musicgen.evaluation.runs import SAME_PIECES, load_runs, name_runs, short_paths
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.evaluation.verdict import (
     BEFORE,
@@ -145,7 +145,7 @@ def evaluation(
             given = prompts, request, split, out / "beside"
             shown += _music_beside(load(beside).to(inputs.device), corpus, *given)
     rows = [{"run": name, **_row(x)} for name, each in lines.items() for x in each]
-    title, judgements = f"Verdict on {models[0].path}", judge(rows)
+    title, judgements = f"Verdict on {short_paths(models)[0]}", judge(rows)
     if len(models) > 1 or beside:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
     if len(models) > 1:

@@ -72,7 +72,7 @@ def write_manifest(
         ends = {"prompt end": prompt_end, "prompt beats": prompt.end_tick / TICKS_PER_BEAT}
         rows.append({"file": file, **ends, **row})
         audio = Path(file).with_suffix(".wav").name
-        kind = "continuation" if prompt.end_tick else "piece"
+        kind = "continuation" if prompt.end_tick else "version"
         measured = (*STYLE_NAMES, KNOWN, SOURCE)
         shown.append(
             ReportPiece(
@@ -121,10 +121,10 @@ def _row(continuation: Continuation, written: Score) -> dict[str, Any]:
 def report_title(continuations: list[Continuation]) -> str:
     """Say what was continued: the prompts' names, or how many there are."""
     names = list(dict.fromkeys(without_suffix(c.prompt.name) for c in continuations))
-    kind = "continuations" if any(c.prompt.end_tick for c in continuations) else "pieces"
-    count = pluralize(len(continuations), kind)
     if names == [FROM_NOTHING]:
-        return f"{count} {FROM_NOTHING}"
+        return f"{pluralize(len(continuations), 'pieces')} {FROM_NOTHING}"
+    kind = "continuations" if any(c.prompt.end_tick for c in continuations) else "versions"
+    count = pluralize(len(continuations), kind)
     return f"{count} of {' and '.join(names) if len(names) <= 2 else f'{len(names)} pieces'}"
 
 

@@ -64,7 +64,7 @@ def name_runs(runs: Sequence[MusicModel]) -> list[tuple[str, str]]:
     differ = [key for key in keys if len({each.get(key) for each in given}) > 1]
     labels = [", ".join(f"{x}={each.get(x, 'default')}" for x in differ) for each in given]
     names = []
-    for run, label, folder in zip(runs, labels, _short_paths(runs), strict=True):
+    for run, label, folder in zip(runs, labels, short_paths(runs), strict=True):
         members = [x.content for x, other in zip(runs, labels, strict=True) if other == label]
         seeds = {content.config.get("seed") for content in members}
         alike = None not in seeds and len({content.identity for content in members}) == 1
@@ -83,7 +83,7 @@ def _folder(path: Path) -> Path:
     return path.parent.parent if path.parent.name == "checkpoints" else path
 
 
-def _short_paths(runs: Sequence[MusicModel]) -> list[str]:
+def short_paths(runs: Sequence[MusicModel]) -> list[str]:
     """Return the runs' folders, or their files if two are of one folder, as far as they differ."""
     folders = [_folder(run.path) for run in runs]
     paths = folders if len({*folders}) == len(runs) else [run.path for run in runs]

@@ -39,8 +39,8 @@ class Rule(NamedTuple):
 
 
 _TRAIN = "Train longer (trainer.max_steps=), or begin with a trained model: init=pop-piano-small"
-_LESS_TRAINING = "Take fewer steps or a lower learning rate"
-_COOLER, _WARMER = "A lower sampling.temperature", "A higher sampling.temperature"
+_LESS_TRAINING, _MORE = "Take fewer steps or a lower learning rate", "Train on more such pieces"
+_COOLER, _WARMER = "Take a lower sampling.temperature", "Take a higher sampling.temperature"
 
 RULES = (
     Rule("Has it learned the music?", NATS, TRIGRAM, "less", if_more=_TRAIN),
@@ -52,26 +52,26 @@ RULES = (
     ),
     Rule(
         *("Does it copy?", KNOWN, HELD_OUT, "less", 0.5, True),
-        if_more=f"Train on more pieces, or for fewer steps. {_WARMER} helps too",
+        if_more=f"Train on more pieces, or for fewer steps. {_WARMER} too",
     ),
     Rule("Does it stay in key?", KEY_SHARE, ORIGINALS, "more", 0.03, if_less=_COOLER),
     *(
-        Rule("Does it keep the style?", name, CHANCE, "more", if_less="Train on more such pieces")
+        Rule(f"Is the style kept in {name.split(' like')[0]}?", name, CHANCE, "more", if_less=_MORE)
         for name in STYLE_NAMES.values()
     ),
     Rule(
         *("Is it as full as the music?", DENSE, ORIGINALS, "same", 0.2, True),
-        if_less=f"Train longer. {_WARMER} helps too",
+        if_less=f"Train longer. {_WARMER} too",
         if_more=_COOLER,
     ),
     Rule(
         *("Do its themes return?", RECALLED, ORIGINALS, "same", 0.05),
-        if_less="A copy head (model.copy={} loader.length=2048), or form=AABA with one",
+        if_less="Take a copy head (model.copy={} loader.length=2048), or form=AABA with one",
         if_more=_WARMER,
     ),
-    Rule("Has it structure?", SHORT, ORIGINALS, "more", 0.1, if_less="A longer loader.length"),
+    Rule("Has it structure?", SHORT, ORIGINALS, "more", 0.1, if_less="Take a longer loader.length"),
     *(
-        Rule("Do its voices move well?", name, ORIGINALS, "less", 1.0, if_more="Train longer")
+        Rule(f"Does it avoid {name}?", name, ORIGINALS, "less", 1.0, if_more="Train longer")
         for name in VOICE_LEADING
     ),
 )
@@ -154,10 +154,10 @@ def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
     figures = f"p ≥ {level:g} with Holm's correction for {len(rows)} comparisons"
     if others := count["not told apart"]:
         answer = f"{pluralize(others, 'differences')} of {len(rows)} may be chance"
-        judgements.append(Judgement("All others:", answer, figures))
+        judgements.append(Judgement("In all:", answer, figures))
     if others := count["too few pieces"]:
         answer = f"too few pieces to tell {others} of {len(rows)} from chance"
         enough = math.floor(math.log2(len(rows) / level)) + 2
         advice = f"Give {enough} pieces or more (metric.evaluation.num_prompts and num_pieces)"
-        judgements.append(Judgement("All others:", answer, f"{figures}, whatever they are", advice))
+        judgements.append(Judgement("In all:", answer, f"{figures}, whatever they are", advice))
     return judgements

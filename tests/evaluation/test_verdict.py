@@ -14,6 +14,7 @@ from musicgen.evaluation.verdict import (
     NATS,
     ORIGINALS,
     RECALLED,
+    RULES,
     SHORT,
     TRAINING,
     TRIGRAM,
@@ -58,6 +59,7 @@ def row(measure, mean, beside, other, width=0.01):
 )
 def test_each_rule(given, answer, advice):
     (found,) = judge([given])
+    assert [rule.question for rule in RULES].count(found.question) == 1
     assert found.answer.startswith(given["answer"])
     assert found.answer.startswith(answer)
     assert f"{given['mean']:.{1 if given['mean'] >= 10 else 3}f} (" in found.figures
