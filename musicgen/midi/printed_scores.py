@@ -136,8 +136,6 @@ def _read_print(root: ElementTree.Element) -> _Print:
             printed.parts[name] = part
             if "pname" in element.attrib:
                 printed.pitches[name] = _pitch(element) + shift
-            if element.get("tie", "i") in "mt":
-                printed.tied.add(name)
         if name in marked:  # a chord's first note stands for it
             printed.fermatas.add(next(element.iter("note"), element).get(_ID, ""))
     return printed
