@@ -134,7 +134,7 @@ def max_notes_at_once(encoded: EncodedCorpus, tokenizer: Groove2Groove) -> list[
     Of at most 200 training pieces, evenly spaced.
     """
     pieces = evenly_spaced(encoded.cache.pieces("train"), 200)
-    counts = [tokenizer.events.notes_at_once(encoded.cache[i]) for i in pieces]
+    counts = [tokenizer.notes_at_once(encoded.cache[i]) for i in pieces]
     of_instruments = (np.concatenate(each) for each in zip(*counts, strict=True))
     # An instrument that never plays may play one note.
     most = (np.quantile(c, 0.999, method="higher") if len(c) else 1 for c in of_instruments)

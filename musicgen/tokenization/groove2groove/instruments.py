@@ -10,8 +10,8 @@ from musicgen.validation import check_settings
 
 _CHOIR, _BASSES = range(52, 55), range(32, 40)  # programs; both have parts named Bass
 
-MAX_TRACKS = 255
-"""With 128 keys each, voices fit 16 bits."""
+NUM_KEYS = 128  # of each instrument
+MAX_TRACKS = 255  # so that voices (track and key) fit 16 bits
 
 DEFAULT_TRACKS: tuple[Mapping[str, Any], ...] = (
     {"name": "Bass", "program": 33},

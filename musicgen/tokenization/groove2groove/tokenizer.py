@@ -11,22 +11,20 @@ from numpy.typing import NDArray
 
 from musicgen.midi import NOTE, Score, Track, sort_notes
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
-from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
+from musicgen.tokenization.groove2groove.grammar import STEPS_PER_BEAT, GrooveGrammar
 from musicgen.tokenization.groove2groove.instruments import (
     DEFAULT_TRACKS,
+    NUM_KEYS,
     find_instrument,
     instruments_of,
-)
-from musicgen.tokenization.groove2groove.note_events import (
-    LONGEST_SHIFT,
-    NUM_KEYS,
-    STEPS_PER_BEAT,
-    NoteEvents,
 )
 from musicgen.tokenization.quantization import GridNotes, remove_overlaps
 from musicgen.tokenization.remi.metre import in_whole_bars
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
+
+LONGEST_SHIFT = 24
+"""In ticks. A shift (b, t) goes to tick t of the b-th beat after the current one."""
 
 
 class _Dropout(NamedTuple):
@@ -93,7 +91,7 @@ class Groove2Groove(Tokenizer):
             "BOS": ["BOS"],
         }
         self.vocabulary, self.families = number_tokens(families)
-        self.events = NoteEvents(len(voices))
+        self._num_voices = len(voices)
         longest = [max_drum_beats if i.is_drum else max_note_beats for i in self.instruments]
         beats = [min(each or max_beats, max_beats) for each in longest]
         self._max_durations = np.repeat(beats, NUM_KEYS) * STEPS_PER_BEAT  # of each voice, in ticks
@@ -134,7 +132,7 @@ class Groove2Groove(Tokenizer):
         longest = self._max_durations[kept.voice]
         losses.clip("notes longer than the maximum", kept.onset[kept.duration > longest])
         duration = np.minimum(kept.duration, longest)
-        events = self.events.sort(kept.voice, kept.onset, kept.onset + duration)
+        events = self._sorted_events(kept.voice, kept.onset, kept.onset + duration)
         return self._frame(events, end=True), losses
 
     def decode(self, tokens: IntArray) -> Score:
@@ -145,7 +143,7 @@ class Groove2Groove(Tokenizer):
         tokens = self.until_end(tokens)
         times = self.times(tokens)
         end = int(times[-1]) if len(times) else 0
-        voice, onset, offset = self.events.notes(tokens, times, end)
+        voice, onset, offset = self._notes(tokens, times, end)
         notes = np.empty(len(voice), NOTE)
         step = TICKS_PER_BEAT // self.steps_per_beat
         notes["onset"] = onset * step
@@ -161,8 +159,38 @@ class Groove2Groove(Tokenizer):
     def times(self, tokens: IntArray) -> IntArray:
         """Return the tick (1/12 beat) of each id; a shift has the time it leads to. [L] -> [L]."""
         is_shift = within(tokens, self.families["TimeShift"])
-        times = np.concatenate([[0], self.events.shift_times(tokens[is_shift])])
+        times = np.concatenate([[0], self._shift_times(tokens[is_shift])])
         return times[np.cumsum(is_shift)]
+
+    def _shift_times(self, shifts: IntArray) -> IntArray:
+        """Return the times that consecutive shifts lead to, from 0. Ids [N] -> ticks [N]."""
+        ticks = shifts.astype(np.int64) - self.families["TimeShift"].start + 1
+        beats, tick = np.divmod(ticks, STEPS_PER_BEAT)
+        return np.cumsum(beats) * STEPS_PER_BEAT + tick
+
+    def _notes(
+        self, tokens: IntArray, times: IntArray, end: int
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """Return voice, onset and offset of the notes in ids [L] at ticks [L], sorted by voice.
+
+        A note lasts until the next event of its voice, or until `end` if there is none.
+        """
+        events = np.flatnonzero(tokens < 2 * self._num_voices)
+        is_off, voice = np.divmod(tokens[events], self._num_voices)
+        order = np.argsort(voice.astype(np.int16), kind="stable")  # a radix sort for 16 bits
+        voice, time = voice[order], times[events[order]]
+        until = np.full(len(time), end)
+        same = voice[1:] == voice[:-1]
+        until[:-1][same] = time[1:][same]
+        on = np.flatnonzero(is_off[order] == 0)
+        return voice[on], time[on], until[on]
+
+    def notes_at_once(self, tokens: IntArray) -> list[IntArray]:
+        """Return, for each instrument, how many of its notes sound as each begins. Ids [L]."""
+        events = tokens[tokens < 2 * self._num_voices].astype(np.int64)
+        is_off, voice = np.divmod(events, self._num_voices)
+        offs = [is_off[voice // NUM_KEYS == i] for i in range(len(self.instruments))]
+        return [np.cumsum(1 - 2 * off)[off == 0] for off in offs]
 
     def pitch_tokens(self) -> dict[int, int]:
         """Return the MIDI pitch of each note-on but those of drums, by its id."""
@@ -175,10 +203,10 @@ class Groove2Groove(Tokenizer):
 
     def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
         shifts = np.flatnonzero(within(tokens, self.families["TimeShift"]))
-        ons = np.flatnonzero(tokens < self.events.num_voices)
+        ons = np.flatnonzero(tokens < self._num_voices)
         if not len(ons):
             return np.empty((0, 2), np.int64)
-        times = self.events.shift_times(tokens[shifts])
+        times = self._shift_times(tokens[shifts])
         last_shift = int(np.searchsorted(shifts, ons[-1])) - 1
         last_onset = int(times[last_shift]) if last_shift >= 0 else 0
         starts = bar_length * np.arange(1, last_onset // bar_length + 1)
@@ -217,7 +245,7 @@ class Groove2Groove(Tokenizer):
         """
         times = self.times(segment) + offset
         last = times[-1:]
-        voice, onset, release = self.events.notes(segment, times, int(last[0]))
+        voice, onset, release = self._notes(segment, times, int(last[0]))
         if dropout is not None:
             track, (draws, skipped, length) = voice // NUM_KEYS, dropout
             # Later bars are as the last one; if no onset would stay, all bars do.
@@ -239,14 +267,36 @@ class Groove2Groove(Tokenizer):
 
             voice, onset, release = voice[keep], shift(onset[keep]), shift(release[keep])
             last = shift(last)
-        events = self.events.sort(voice, onset, release)
+        events = self._sorted_events(voice, onset, release)
         if not complete:
-            events = events[events < last * 2 * self.events.num_voices]
+            events = events[events < last * 2 * self._num_voices]
         return self._frame(events, end=complete)
 
+    def _sorted_events(self, voice: IntArray, onset: IntArray, offset: IntArray) -> IntArray:
+        """Return the note-ons and -offs of notes as ascending keys.
+
+        The key of an event is 2 N time + voice, plus N for a note-on: by time, offs before ons.
+        """
+        num_voices = self._num_voices
+        ons = onset * 2 * num_voices + num_voices + voice
+        return np.sort(np.concatenate([offset * 2 * num_voices + voice, ons]))
+
     def _frame(self, events: IntArray, *, end: bool) -> IntArray:
-        """Return sorted events as ids after BOS, and before EOS at the end of a piece."""
-        tokens = np.concatenate([[self.families["BOS"].start], self.events.serialise(events)])
+        """Return sorted events as ids after BOS, and before EOS at the end of a piece.
+
+        Where time passes, the longest shifts come first.
+        """
+        time, code = np.divmod(events, 2 * self._num_voices)
+        before, shifts = np.append(0, time)[:-1], self.families["TimeShift"]
+        # A shift counts from the start of the current beat; more than 24 ticks take several.
+        distance = np.where(time > before, time - before + before % STEPS_PER_BEAT, 0)
+        num_shifts = -(-distance // LONGEST_SHIFT)
+        at = 1 + np.cumsum(num_shifts) + np.arange(len(events))
+        tokens = np.full(1 + len(events) + int(num_shifts.sum()), shifts.stop - 1)
+        tokens[0] = self.families["BOS"].start
+        tokens[at] = (code + self._num_voices) % (2 * self._num_voices)
+        passes = num_shifts > 0
+        tokens[at[passes] - 1] = (distance[passes] - 1) % LONGEST_SHIFT + shifts.start
         return np.append(tokens, self.families["EOS"].start) if end else tokens
 
     @cached_property
