@@ -120,7 +120,7 @@ def make_prompt(
     check_int("prompt_bars", prompt_bars, none_means="all")
     if tempo is not None:
         score = replace(score, tempos=np.array([(0, tempo)], TEMPO))
-    bar_length = tokenizer.bar_length(score)
+    bar_length, score = tokenizer.bar_length(score), tokenizer.in_time(score)
     shorter, move = without_long_gaps(score)
     encoded, losses = tokenizer.encode_with_losses(shorter)
     grid = tokenizer.decode(encoded)
@@ -237,7 +237,8 @@ def kept_prompt(
     seen = [*others, *asked, *(m for m in chords if m.tick < first)]
     stay = [m for m in chords if not (first <= m.tick < end or recognised)]
     own = replace(score, markers=sorted([*others, *asked, *stay]))
-    score = replace(score, markers=sorted(seen, key=lambda marker: marker.tick))
+    seen.sort(key=lambda marker: marker.tick)
+    score = tokenizer.in_time(replace(score, markers=seen))
     per_tick = Fraction(tokenizer.steps_per_beat, score.ticks_per_beat)
     start = round(first * per_tick)
     with errors_name(name):

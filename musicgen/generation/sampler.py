@@ -109,7 +109,7 @@ class Sampler:
         """Draw one more token for each row a step; yield the rows that have ended with it."""
         names, next_coordinates = self.model.coordinate_names, self.tokenizer.next_coordinates
         # Only the model is on the device: grammar and sampling are small and in fp64.
-        grammar, chords = self.tokenizer.grammar(), self.tokenizer.families.get("Chord", range(0))
+        grammar = self.tokenizer.grammar()
         prompts = sorted(dict.fromkeys(row.prompt for row in rows), key=lambda p: len(p.tokens))
         of_row = torch.tensor([prompts.index(row.prompt) for row in rows])
         state = self._grammar_state(grammar, prompts).select(of_row)
@@ -118,7 +118,7 @@ class Sampler:
         while True:
             allowed = grammar.allowed(state)
             uniform = torch.tensor([next(row.numbers) for row in running], dtype=torch.float64)
-            token = sample(logits, self._sampling, allowed=allowed, uniform=uniform, chords=chords)
+            token = sample(logits, self._sampling, allowed=allowed, uniform=uniform)
 
             state = grammar.advance(state, token)
             new = zip(token.tolist(), state.time.tolist(), state.finished.tolist(), strict=True)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,8 +21,6 @@ class SamplingParams:
         top_k: keep the k most probable tokens; None keeps all.
         top_p: keep the most probable tokens that together reach this probability (nucleus
             sampling, Holtzman et al. 2020); 1 keeps all.
-        chord_top_p: the same where only chords may come, of tokens with a part of chords; None:
-            `top_p`.
         min_p: keep the tokens at least this many times as probable as the most probable one
             (Nguyen et al. 2024); 0 keeps all.
         typical_p: keep the tokens whose surprise -log p is nearest to the entropy, until they
@@ -39,7 +37,6 @@ class SamplingParams:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
-    chord_top_p: float | None = None
     min_p: float = 0.0
     typical_p: float = 1.0
     max_notes: int | Sequence[int] | bool | None = None
@@ -50,7 +47,6 @@ class SamplingParams:
         check_float("temperature", self.temperature)
         check_int("top_k", self.top_k, none_means="all tokens")
         check_float("top_p", self.top_p, above=0, maximum=1)
-        check_float("chord_top_p", self.chord_top_p, above=0, maximum=1, none_means="top_p")
         check_float("min_p", self.min_p, maximum=1)
         check_float("typical_p", self.typical_p, above=0, maximum=1)
         if isinstance(self.max_notes, Sequence):
@@ -101,20 +97,12 @@ def _keep_first(p: Tensor, ordered: Tensor, order: Tensor, share: float) -> Tens
     return p / p.sum(-1, keepdim=True)
 
 
-def sample(
-    logits: Tensor,
-    params: SamplingParams,
-    *,
-    allowed: Tensor,
-    uniform: Tensor,
-    chords: range = range(0),
-) -> Tensor:
+def sample(logits: Tensor, params: SamplingParams, *, allowed: Tensor, uniform: Tensor) -> Tensor:
     """Draw a token for each row: [B, V] -> [B].
 
     Args:
         allowed: [B, V], true for the tokens that may come; at least one in each row.
         uniform: [B] fp64 in [0, 1): a row's token is a function of its logits and this number.
-        chords: their ids, for `chord_top_p`.
     """
     if not math.isfinite(logits.sum()):
         raise UserError(
@@ -123,11 +111,7 @@ def sample(
     logits = logits.masked_fill(~allowed, -torch.inf)
     if params.temperature == 0:
         return logits.argmax(-1)
-    p = probabilities(logits, params)
-    if params.chord_top_p is not None and chords:
-        harmony = allowed.sum(-1) == allowed[:, chords.start : chords.stop].sum(-1)
-        p[harmony] = probabilities(logits[harmony], replace(params, top_p=params.chord_top_p))
-    cumulative = p.cumsum(-1)
+    cumulative = probabilities(logits, params).cumsum(-1)
     # Scale by the rounded sum, so that the draw cannot pass the last possible token. Tokens of
     # probability 0 are never drawn, as their cumulative sum equals the one before.
     threshold = uniform.to(cumulative)[:, None] * cumulative[:, -1:]

@@ -123,6 +123,10 @@ class Tokenizer(TokenCoordinates):
         """Read a tokenizer of any class from a file that `save` wrote."""
         return load_json(path, Tokenizer.from_json)
 
+    def in_time(self, score: Score) -> Score:
+        """Return music in the rhythms that the tokens' models know; see `quantization.in_time`."""
+        return score
+
     @abstractmethod
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         """Return the ids of a whole piece, end token included [L], and what they do not hold."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,37 @@ class GridNotes(NamedTuple):
 def to_grid(ticks: IntArray, steps_per_beat: int, ticks_per_beat: int) -> IntArray:
     """Return the nearest grid step of each tick; halves round up."""
     return (2 * steps_per_beat * ticks + ticks_per_beat) // (2 * ticks_per_beat)
+
+
+def in_time(score: Score) -> Score:
+    """Return a played score with its onsets and ends at sixteenths, or at thirds of a beat.
+
+    Thirds are for beats whose onsets are twice as near to them. A score of which half of the notes
+    end at twelfths of a beat, as those of printed ones do, stays.
+    """
+    beat, onset = score.ticks_per_beat, score.notes["onset"]
+    end = onset + score.notes["duration"]
+
+    def nearest(ticks: IntArray, per_beat: int) -> IntArray:
+        return to_grid(ticks, per_beat, beat) * beat // per_beat
+
+    if 2 * np.count_nonzero(nearest(end, 12) != end) <= len(end):
+        return score
+    far = [np.bincount(onset // beat, np.abs(nearest(onset, each) - onset)) for each in (4, 3)]
+    thirds = np.flatnonzero(2 * far[1] < far[0])
+
+    def move(ticks: IntArray) -> IntArray:
+        return np.where(np.isin(ticks // beat, thirds), nearest(ticks, 3), nearest(ticks, 4))
+
+    tracks = []
+    for track in score.tracks:
+        notes = track.notes.copy()
+        end = move(notes["onset"] + notes["duration"])
+        notes["onset"] = move(notes["onset"])
+        notes["duration"] = np.maximum(end - notes["onset"], beat // 4)
+        tracks.append(replace(track, notes=notes))
+    repairs = [*score.repairs, "played rhythm read as sixteenths and triplets"]
+    return replace(score, tracks=tracks, repairs=repairs)
 
 
 @dataclass

@@ -447,27 +447,19 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        {"temperature": 0.7, "top_p": 0.9},
-        {"chord_top_p": 0.4, "top_p": 0.8},
-        {"top_k": 4, "min_p": 0.1},
-        {"typical_p": 0.6},
-    ],
+    [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 4, "min_p": 0.1}, {"typical_p": 0.6}],
 )
 def test_tokens_are_drawn_alike(settings, tmp_path):
     rng, params = np.random.default_rng(0), SamplingParams(**settings)
     logits = np.log(rng.dirichlet(np.full(12, 0.5), 200))
     allowed, uniform = rng.random((200, 12)) < 0.7, rng.random(200)
     allowed[:, 0] = True
-    allowed[::4] = np.arange(12) < 5  # chords only
     drawn = [x.tolist() for x in (logits, allowed.astype(int), uniform)]
     body = """
         const [logits, allowed, uniform, params] = data;
-        return logits.map((row, i) => sampleToken(row, allowed[i], params, uniform[i], [0, 5]));
+        return logits.map((row, i) => sampleToken(row, allowed[i], params, uniform[i]));
     """
     rows = {"allowed": torch.from_numpy(allowed), "uniform": torch.from_numpy(uniform)}
-    rows |= {"chords": range(5)}
     expected = sample(torch.from_numpy(logits), params, **rows)
     assert run_worker(tmp_path, [*drawn, dataclasses.asdict(params)], body) == expected.tolist()
 

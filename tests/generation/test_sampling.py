@@ -53,14 +53,6 @@ def test_later_filters_see_what_the_earlier_ones_left():
     torch.testing.assert_close(p[0], torch.tensor([4 / 7, 3 / 7, 0, 0], dtype=torch.float64))
 
 
-def test_chords_have_a_nucleus_of_their_own():
-    allowed = torch.tensor([[False, True, True, True], [True, True, True, True]])
-    rows = {"allowed": allowed, "uniform": torch.tensor([0.99, 0.99], dtype=torch.float64)}
-    logits, params = logits_of(0.1, 0.4, 0.3, 0.2).expand(2, 4), SamplingParams(chord_top_p=0.4)
-    assert sample(logits, params, **rows).tolist() == [3, 3]
-    assert sample(logits, params, **rows, chords=range(1, 4)).tolist() == [1, 3]
-
-
 def test_one_allowed_token_always_stays():
     allowed = torch.tensor([[False, False, True]])
     narrow = SamplingParams(top_k=1, top_p=0.01, min_p=1.0, typical_p=1e-9)

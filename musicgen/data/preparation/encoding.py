@@ -118,7 +118,7 @@ class PieceEncoder:
         tokenizer, limits = self.tokenizer, self.limits
         if sum(file.stat().st_size for file in files_of(piece)) > limits.max_megabytes * 1e6:
             raise UserError(f"larger than limits.max_megabytes={limits.max_megabytes:g}")
-        score, _ = without_long_gaps(self.corpus.read_piece(piece))
+        score, _ = without_long_gaps(tokenizer.in_time(self.corpus.read_piece(piece)))
         if tokenizer.chords:
             score = with_chords(score, self.chords)
         tokens, summary = tokenizer.encode_with_summary(score)

@@ -18,6 +18,7 @@ from musicgen.tokenization.groove2groove.instruments import find_by_words, instr
 from musicgen.tokenization.quantization import (
     GridNotes,
     find_changes,
+    in_time,
     nearest_bin,
     nearest_by_ratio,
     parse_bins,
@@ -130,6 +131,9 @@ class Songs(InBars):
 
     def find_track(self, track: Track) -> int | None:
         return find_by_words(track, self.instruments, self._words)
+
+    def in_time(self, score: Score) -> Score:
+        return in_time(score)
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         losses = self.in_bars(score)

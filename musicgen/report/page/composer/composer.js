@@ -71,9 +71,10 @@ class Composer {
     model.grammar.hold(holdTempo, holdMetre);
     model.grammar.forbidParallels(params.avoid_parallels);
     while (this.tokens.length < limit) {
-      const allowed = model.grammar.allowed(this.mask, { end: false, notBefore: start });
-      const token = sampleToken(model.logits, allowed, filters, random(), this.tokenizer.families.Chord);
-      const next = model.grammar.copy();
+      const { grammar } = model;
+      const allowed = grammar.allowed(this.mask, { end: false, notBefore: start });
+      const token = sampleToken(model.logits, allowed, filters, random());
+      const next = grammar.copy();
       next.advance(token);
       if (next.time >= end || next.finished) break;
       this.tokens.push(token);
@@ -105,7 +106,7 @@ class Composer {
       model.grammar.give(lead, written);
       for (let at = 0; at < given.length; at++) {
         const until = tokenizer.hasParts ? given[at + 1] : undefined;
-        const token = given[at] ?? sampleToken(model.logits, model.grammar.allowed(this.mask, { until }), filters, random(), tokenizer.families.Chord);
+        const token = given[at] ?? sampleToken(model.logits, model.grammar.allowed(this.mask, { until }), filters, random());
         if (given[at] === null && until !== undefined) at += token === until ? 1 : -1;
         this.tokens.push(token);
         model.feed(token);

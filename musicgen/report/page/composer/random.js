@@ -22,10 +22,10 @@ function randomNumbers(...words) {
  * Draw a token, as musicgen/generation/sampling.py does.
  *
  * @param allowed a byte for each token, not 0 for those that may come
- * @param params temperature, top_k, top_p, chord_top_p of the ids from chords[0] to below chords[1], min_p, typical_p
+ * @param params temperature, top_k, top_p, min_p, typical_p
  * @param uniform a number in [0, 1)
  */
-function sampleToken(logits, allowed, params, uniform, chords = [0, 0]) {
+function sampleToken(logits, allowed, params, uniform) {
   let best = -1;
   let tokens = [];
   for (let i = 0; i < logits.length; i++) {
@@ -36,8 +36,7 @@ function sampleToken(logits, allowed, params, uniform, chords = [0, 0]) {
   if (!Number.isFinite(logits[best])) {
     throw new UserError("the model's output is not finite: its training diverged. Take an earlier checkpoint");
   }
-  const { temperature, top_k, chord_top_p, min_p, typical_p } = params;
-  const top_p = (tokens.every((token) => within(token, chords)) && chord_top_p) || params.top_p;
+  const { temperature, top_k, top_p, min_p, typical_p } = params;
   if (temperature === 0) return best;
   if (top_k && top_k < tokens.length) {
     const kth = tokens.map((token) => logits[token]).sort((x, y) => y - x)[top_k - 1];
