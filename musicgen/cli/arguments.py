@@ -104,7 +104,7 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     if given.get("init", "null") not in ("", "null"):
         raise UserError("give either resume, for a run that goes on, or init, for a new one")
     folder = find_run(name)
-    for path in folder.rglob("*"):
+    for path in {*folder.rglob("*")} - {*folder.glob("wandb/*/logs/*")}:  # W&B links its own log
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
             raise UserError(f"{path}: a link out of the run's folder; remove it")
     stored = [each for each in _stored(folder / OVERRIDES) if override_key(each) not in given]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from musicgen import load
+from musicgen.cli.arguments import resumed_arguments
 from tests.end_to_end.command_line import ROOT, TINY
 
 
@@ -28,3 +29,4 @@ def test_the_hour_ends_with_a_table_and_a_plot(tmp_path):
         run = tmp_path / f"hour/{number}"
         assert load(run / "checkpoints/last.ckpt").content.steps == 6
         assert list(run.glob("wandb/offline-run-*"))
+        assert resumed_arguments([f"resume={run}"])  # it may go on once more
