@@ -57,7 +57,7 @@ from musicgen.metrics.style import anchor_similarities, style_labels, style_simi
 from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import Score, without_suffix
 from musicgen.report import ReportPiece, render_report, verdict_section
-from musicgen.report.tables import TableRow, readable, write_csv
+from musicgen.report.tables import TableRow, readable, write_csv, write_json
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT
 from musicgen.validation import check_choice, check_int
@@ -98,10 +98,10 @@ def evaluation(
 ) -> list[TableRow]:
     """Judge what a run has learned, and its continuations of held-out pieces.
 
-    Writes `index.html`, with the verdict and the continuations, `position_loss.png` and the
-    continuations as generate.py does. Of several runs, it measures the same pieces, and returns
-    the differences with the p values that chance explains them; `evaluation_runs.csv` has the
-    figures of each run.
+    Writes `index.html`, with the verdict and the continuations, `position_loss.png` with its curves
+    as JSON, the values by piece as CSV, and the continuations as generate.py does. Of several runs,
+    it measures the same pieces, and returns the differences with the p values that chance explains
+    them; `evaluation_runs.csv` has the figures of each run.
 
     Args:
         num_prompts: held-out pieces that are continued.
@@ -145,6 +145,13 @@ def evaluation(
             given = prompts, request, split, out / "beside"
             shown += _music_beside(load(beside).to(inputs.device), corpus, *given)
     rows = [{"run": name, **_row(x)} for name, each in lines.items() for x in each]
+    values = {(name, x.measure): x.values for name, each in lines.items() for x in each}
+    by_piece = [
+        {"run": name, "measure": measure, "piece": piece, "value": value}
+        for (name, measure), own in values.items()
+        for piece, value in own.items()
+    ]
+    write_csv(by_piece, out / "evaluation_pieces.csv")
     title, judgements = f"Verdict on {short_paths(models)[0]}", judge(rows)
     if len(models) > 1 or beside:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
@@ -155,6 +162,7 @@ def evaluation(
     plot, length = out / "position_loss.png", models[0].training_length
     curves = [{"run": name, **curve_of(each, length)} for name, each in losses.items()]
     plot_loss_curves(curves, plot, training_length=length)
+    write_json({"curves": curves}, plot.with_suffix(".json"))
     image = plot.read_bytes() if plot.exists() else b""
     summary = verdict_section(judgements, readable(rows), image)
     write_text(out / PAGE, render_report(title=title, pieces=shown, metadata={}, summary=summary))

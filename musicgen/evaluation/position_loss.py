@@ -194,7 +194,7 @@ def plot_loss_curves(
         label = curve["run"] + (f", R = {curve['R']}" if curve.get("R") else "")
         axes.plot(curve["position"], curve["loss"], label=label)
     axes.axvline(training_length, color="grey", linestyle="--", label="training length")
-    axes.set(xlabel="position", ylabel="cross-entropy (nats)")
+    axes.set(xlabel="position (tokens)", ylabel="loss (nats a token)")
     axes.grid(alpha=0.3)
     axes.legend()
     save_figure(figure, path, dpi=150)

@@ -53,14 +53,14 @@ def name_runs(runs: Sequence[MusicModel]) -> list[tuple[str, str]]:
     """Return the group of each run, and its own name.
 
     A group is named by the arguments that not all runs were trained with, such as `position=rope`,
-    or `position=default` where it was not given; its runs differ in the seed alone. Other runs with
-    the same arguments, such as two checkpoints of one run, are named by their folders.
+    or `position=default` where it was not given; its runs differ in seed and logger alone. Other
+    runs with the same arguments, such as two checkpoints of one run, are named by their folders.
     """
     files = [_folder(run.path) / OVERRIDES for run in runs]
     given: list[dict[str, str]] = [{} for _ in runs]
     if all(file.is_file() for file in files):  # published models have none
         given = [dict(str(x).partition("=")[::2] for x in OmegaConf.load(file)) for file in files]
-    keys = dict.fromkeys(key for each in given for key in each if key != "seed")
+    keys = dict.fromkeys(key for each in given for key in each if key not in ("seed", "logger"))
     differ = [key for key in keys if len({each.get(key) for each in given}) > 1]
     labels = [", ".join(f"{x}={each.get(x, 'default')}" for x in differ) for each in given]
     names = []
