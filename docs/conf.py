@@ -1,5 +1,6 @@
 """Sphinx: `make docs` builds these pages into docs/_build/html."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -21,6 +22,11 @@ html_theme_options = {
     "sidebar_collapse": True,
 }
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
+INCLUDED = {  # the page of a file that is one
+    file: page.stem
+    for page in Path(__file__).parent.glob("*.md")
+    for file in re.findall(r"^```{include} \.\./(\S+)", page.read_text("utf-8"), re.MULTILINE)
+}
 # Links to files that only the repository has; tests/docs follows all links.
 suppress_warnings = ["myst.xref_missing", "myst.header"]
 
@@ -32,6 +38,12 @@ def write_settings(app: Sphinx) -> None:
     Path(app.srcdir, "settings.md").write_text(reference(), encoding="utf-8")
 
 
+def link_pages(_: Sphinx, __: str, source: list[str]) -> None:
+    """Link to the pages that include files where the repository's reader gets the files."""
+    for file, page in INCLUDED.items():
+        source[0] = source[0].replace(f"](../{file}", f"]({page}.md")
+
+
 def name_files(_: Sphinx, page: nodes.document, __: str) -> None:
     """Show links to files outside of these pages as text."""
     for link in list(page.findall(nodes.reference)):
@@ -41,4 +53,5 @@ def name_files(_: Sphinx, page: nodes.document, __: str) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("builder-inited", write_settings)
+    app.connect("source-read", link_pages)
     app.connect("doctree-resolved", name_files)

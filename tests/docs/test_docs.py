@@ -61,11 +61,12 @@ def test_figures_in_the_text_are_those_of_the_results():
     ("name", "code"),
     [
         pytest.param(*words.split()[1:], body, id=words)
-        for words, body in blocks(ROOT / "CONTRIBUTING.md")
-        if words.split()[:1] in (["python"], ["yaml"])
+        for page in (ROOT / "CONTRIBUTING.md", ROOT / "docs/research.md")
+        for words, body in blocks(page)
+        if words.split()[:1] in (["python"], ["yaml"], ["bash"])
     ],
 )
-def test_the_code_of_contributing_is_the_files(name, code):
+def test_the_code_of_pages_is_the_files(name, code):
     indents = ("", " " * 4)  # at the top, or in a class
     assert any(textwrap.indent(code, indent) in (ROOT / name).read_text() for indent in indents)
 
