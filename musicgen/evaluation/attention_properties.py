@@ -58,8 +58,7 @@ def attention_properties(
         existing = range(len(network.layers))
         chosen = list(existing if layers is None else layers)
         if not chosen or not set(chosen) <= set(existing):
-            expected = f"expected some of the layers 0 to {existing[-1]}"
-            raise ParameterError("layers", layers, expected)
+            raise ParameterError("layers", layers, f"expected some of layers 0 to {existing[-1]}")
         size, trained = len(model.tokenizer.vocabulary), model.training_length
         count = min(num_tokens or size, size)
         tokens = np.linspace(0, size - 1, count).round().astype(int).tolist()

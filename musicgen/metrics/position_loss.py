@@ -71,10 +71,9 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDA
     valid = ~np.isnan(loss)
     count = np.bincount(index[valid], minlength=num_buckets)
     total = np.bincount(index[valid], weights=loss[valid], minlength=num_buckets)
-    mean = np.full(num_buckets, np.nan)
-    np.divide(total, count, out=mean, where=count > 0)
-    middle = bucket * (np.arange(num_buckets, dtype=np.float64) + 0.5)
-    return {"position": middle, "loss": mean, "num_targets": count}
+    mean = np.divide(total, count, out=np.full(num_buckets, np.nan), where=count > 0)
+    middles = bucket * (np.arange(num_buckets) + 0.5)
+    return {"position": middles, "loss": mean, "num_targets": count}
 
 
 def length_summaries(
