@@ -24,7 +24,8 @@ def test_the_hour_ends_with_a_table_and_a_plot(tmp_path):
     with (tmp_path / "hour/comparison/evaluation_runs.csv").open() as file:
         runs = {row["run"] for row in csv.DictReader(file)}
     assert runs == {"position=rope", "position=sine_spe", "position=alibi"}
-    assert (tmp_path / "hour/comparison/position_loss.png").stat().st_size > 0
+    for name in ("position_loss.png", "position_loss.json", "evaluation_pieces.csv"):
+        assert (tmp_path / "hour/comparison" / name).stat().st_size > 0
     for number in range(3):
         run = tmp_path / f"hour/{number}"
         assert load(run / "checkpoints/last.ckpt").content.steps == 6
