@@ -89,8 +89,8 @@ def test_resume_becomes_the_arguments_of_its_run(resumed, tmp_path):
 def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
     run = tmp_path / "run"
     (run / "wandb/a/logs").mkdir(parents=True)
-    (run / "wandb/latest").symlink_to("a")
-    (run / "wandb/a/logs/debug-core.log").symlink_to(tmp_path / "cache.log")  # W&B's own
+    for name, target in (("latest", "a"), ("a/logs/core.log", tmp_path / "log")):  # as W&B does
+        (run / "wandb" / name).symlink_to(target)
     assert resumed(["seed=1"]) == ["seed=1"]
     (run / "metrics.csv").symlink_to(tmp_path / "elsewhere.csv")
     with pytest.raises(UserError, match=r"metrics\.csv: a link out of the run's folder"):
