@@ -34,6 +34,7 @@ from musicgen.tokenization.chorale.grammar import LEAD, LEADING
 from musicgen.tokenization.chorale.tokenizer import PITCHES
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.quantization import bin_edges
 from musicgen.tokenization.songs.grammar import part_order
 
 WORKER = (
@@ -130,12 +131,20 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         "changes": {name: values.tolist() for name, values in tokenizer.changes.items()},
         "keyFits": key_fits(),
         "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
-        "tracks": [_track(each) for each in tokenizer.decode(tokenizer.start_tokens()).tracks],
+        "tracks": [
+            {"name": x.name, "program": x.program, "isDrum": x.is_drum, "voice": track_voice(x)}
+            for x in tokenizer.decode(tokenizer.start_tokens()).tracks
+        ],
         "played": tokenizer.find_track(Track("Piano")) or 0,  # with the keys of the page
         "accompany": ACCOMPANY[tokenizer.name] if getattr(tokenizer, "lead_probability", 0) else "",
     }
     if isinstance(tokenizer, Chorale):
-        return tables | _chorale_tables(tokenizer)
+        return tables | {
+            "max_frames": tokenizer.grammar().limit,
+            "pitches": {"start": PITCHES[0], "size": len(PITCHES)},
+            "lead": LEAD,
+            "leading": LEADING if tokenizer.families["Lead"] else [],
+        }
     if not isinstance(tokenizer, REMI | Songs):
         raise UserError(f"tokenizer={tokenizer.name} has no page; remi, songs and chorale have")
     return tables | _bar_tables(tokenizer, chord_source)
@@ -146,9 +155,8 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
     unit = 1 if is_songs else 2  # half steps
 
     def bins(values: Sequence[int], by_ratio: bool = False) -> dict[str, list[Any]] | None:
-        lower, upper = np.array(values)[:-1], np.array(values)[1:]
-        edges = np.sqrt(lower * upper) if by_ratio else (lower + upper) / 2
-        return {"values": [*values], "edges": edges.tolist()} if len(values) else None
+        edges = bin_edges(values, by_ratio).tolist()
+        return {"values": [*values], "edges": edges} if len(values) else None
 
     names = [
         f"{note}{accidental}_{chord.partition('_')[2]}"
@@ -183,17 +191,3 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
         "chordIndices": {name: chord_index(name) for name in (*names, "N_N")},
         "recognition": recognition_tables(),
     }
-
-
-def _chorale_tables(tokenizer: Chorale) -> dict[str, Any]:
-    return {
-        "max_frames": tokenizer.grammar().limit,
-        "pitches": {"start": PITCHES[0], "size": len(PITCHES)},
-        "lead": LEAD,
-        "leading": LEADING if tokenizer.families["Lead"] else [],
-    }
-
-
-def _track(track: Track) -> dict[str, Any]:
-    own = {"name": track.name, "program": track.program, "isDrum": track.is_drum}
-    return own | {"voice": track_voice(track)}

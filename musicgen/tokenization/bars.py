@@ -11,7 +11,7 @@ from musicgen.midi import NOTE, TEMPO, KeySignature, Marker, Score, TimeSignatur
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 from musicgen.tokenization.groove2groove.instruments import Instrument
-from musicgen.tokenization.quantization import find_changes
+from musicgen.tokenization.quantization import find_changes, nearest_bin
 from musicgen.tokenization.remi.metre import Metres, in_whole_bars
 from musicgen.tokenization.vocabulary import IntArray, within
 
@@ -87,15 +87,35 @@ class InBars(Tokenizer):
         }
         own = [*takewhile(names.__contains__, window[1:].tolist())]
         known = np.array([*before, *own], np.int64)
-        kept = {
-            name: known[within(known, self.families[name])][-1:].tolist() for name in self.header
-        }
-        for i, name in reversed([*enumerate(self.header)]):
-            if name in fixed:
-                follow = any(kept[later] for later in self.header[i + 1 :])
-                kept[name] = [fixed[name]] * (follow or fixed[name] in own)
-        header = [i for name in self.header for i in kept[name]]
+        header: list[int] = []
+        for name in reversed(self.header):
+            if name in fixed:  # only before another
+                kept = [fixed[name]] * (len(header) > 0 or fixed[name] in own)
+            else:
+                kept = known[within(known, self.families[name])][-1:].tolist()
+            header = kept + header
         return np.concatenate([window[:1], np.array(header, np.int64), window[1 + len(own) :]])
+
+    def chord_changes(self, losses: Losses, lines: IntArray) -> tuple[IntArray, IntArray]:
+        """Return grid step and index in `CHORDS` of each change of chord between bar lines."""
+        markers = losses.score.markers if self.chords else []
+        tick = np.array([marker.tick for marker in markers], dtype=np.int64)
+        found = [chord_index(marker.text) for marker in markers]
+        named = np.array([index is not None for index in found], dtype=bool)
+        at = losses.grid(tick)
+        losses.drop("markers naming no chord", at[~named])
+        losses.no_chords_until = min(at[named], default=np.inf if self.chords else 0)
+        step, inside = steps_in_bars(losses, tick[named], "chords", lines)
+        chords = np.array([index for index in found if index is not None], dtype=np.int64)
+        return find_changes(step, chords[inside])
+
+    def tempi_in_bars(
+        self, losses: Losses, lines: IntArray, by_ratio: bool = False
+    ) -> tuple[IntArray, IntArray]:
+        """Return grid step and index in `tempi` of each tempo between bar lines."""
+        tempos = losses.score.tempos[: len(losses.score.tempos) * bool(self.tempi)]
+        step, inside = steps_in_bars(losses, tempos["tick"], "tempi", lines)
+        return step, nearest_bin(tempos["bpm"][inside], self.tempi, by_ratio)
 
     def decode(self, tokens: IntArray) -> Score:
         """Return a track for each part, also without notes, with keys, tempi, chords and metres.
@@ -166,17 +186,3 @@ def steps_in_bars(
     inside = (step >= 0) & (step < lines[-1])
     losses.drop_beyond(f"bar {len(lines) - 1}", step[~inside], nouns)
     return step[inside], inside
-
-
-def chord_changes(losses: Losses, lines: IntArray) -> tuple[IntArray, IntArray]:
-    """Return grid step and index in `CHORDS` of each change of chord between bar lines."""
-    markers = losses.score.markers
-    tick = np.array([marker.tick for marker in markers], dtype=np.int64)
-    found = [chord_index(marker.text) for marker in markers]
-    named = np.array([index is not None for index in found], dtype=bool)
-    at = losses.grid(tick)
-    losses.drop("markers naming no chord", at[~named])
-    losses.no_chords_until = min(at[named], default=np.inf)
-    step, inside = steps_in_bars(losses, tick[named], "chords", lines)
-    chords = np.array([index for index in found if index is not None], dtype=np.int64)
-    return find_changes(step, chords[inside])

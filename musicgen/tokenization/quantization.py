@@ -108,9 +108,8 @@ class Losses:
         self.read = self.grid(score.notes["onset"])
         self.kept = self.read[:0]
         self.no_chords_until, self.too_long = 0.0, False
-        self._dropped: list[tuple[str, IntArray]] = []
-        self._clipped: list[tuple[str, IntArray]] = []
-        self._changed: list[tuple[str, IntArray]] = []
+        self._events: dict[str, list[tuple[str, IntArray]]]
+        self._events = {"dropped": [], "clipped": [], "changed": []}
         self._rules: list[tuple[str, float, float]] = []
 
     def grid(self, ticks: IntArray, per_step: int = 1) -> IntArray:
@@ -139,13 +138,13 @@ class Losses:
         order = np.lexsort((onset, track))
         onset, track, step = onset[order], track[order], self.grid(onset[order])
         far = 10 * np.abs(step * beat - onset * self.steps_per_beat) >= 3 * beat  # as of triplets
-        self._changed.append(("onsets moved to the grid", step[far]))
+        self._events["changed"].append(("onsets moved to the grid", step[far]))
         gap = np.diff(onset)
         joined = (np.diff(step) == 0) & (np.diff(track) == 0) & (24 * gap >= beat)
-        self._changed.append(("notes merged into chords", step[1:][joined]))
+        self._events["changed"].append(("notes merged into chords", step[1:][joined]))
 
     def drop(self, reason: str, steps: IntArray) -> None:
-        self._dropped.append((reason, steps))
+        self._events["dropped"].append((reason, steps))
 
     def drop_beyond(self, place: str, steps: IntArray, nouns: str = "notes") -> None:
         """Drop events behind the last bar or beat that tokens may have."""
@@ -153,7 +152,7 @@ class Losses:
         self.too_long |= nouns == "notes" and len(steps) > 0
 
     def clip(self, reason: str, steps: IntArray) -> None:
-        self._clipped.append((reason, steps))
+        self._events["clipped"].append((reason, steps))
 
     def interpret(self, rule: str, start: float, end: float) -> None:
         """Record a rule that the music from one step to another is read by."""
@@ -174,11 +173,9 @@ class Losses:
         rules = [rule for rule, first, last in self._rules if first < end and last > start]
         if self.no_chords_until >= end:
             rules.append("no chord markers: no Chord tokens")
-        return EncodingSummary(
-            *(count(self.read), count(self.kept)),
-            *(by_reason(self._dropped), by_reason(self._clipped), by_reason(self._changed)),
-            list(dict.fromkeys(rules)),
-        )
+        lost = {kind: by_reason(events) for kind, events in self._events.items()}
+        rules = list(dict.fromkeys(rules))
+        return EncodingSummary(count(self.read), count(self.kept), rules=rules, **lost)
 
 
 def remove_overlaps(notes: GridNotes, losses: Losses, unit: int = 1) -> GridNotes:
@@ -226,16 +223,19 @@ def parse_bins(
     return range(low, high + 1, width)
 
 
-def nearest_bin(values: NDArray[Any], bins: range) -> IntArray:
-    """Return the index of the nearest bin; halves round up."""
-    index = (np.clip(values, bins[0], bins[-1]) - bins[0]) / bins.step
-    return np.floor(index + 0.5).astype(np.int64)
+def bin_edges(bins: Sequence[int], by_ratio: bool = False) -> NDArray[np.float64]:
+    """Return the values between ascending bins from which on the higher one is nearer. [N - 1]
+
+    Args:
+        by_ratio: by the ratio of a value to a bin instead of their difference.
+    """
+    lower, upper = np.array(bins)[:-1], np.array(bins)[1:]
+    return np.sqrt(lower * upper) if by_ratio else (lower + upper) / 2
 
 
-def nearest_by_ratio(values: NDArray[Any], bins: Sequence[int]) -> IntArray:
-    """Return the index of the bin, of ascending ones, with the ratio to each value nearest to 1."""
-    edges = np.sqrt(np.multiply(bins[1:], bins[:-1]))
-    return np.searchsorted(edges, values, side="right")
+def nearest_bin(values: NDArray[Any], bins: Sequence[int], by_ratio: bool = False) -> IntArray:
+    """Return the index of the nearest bin, see `bin_edges`; 0 without bins."""
+    return np.searchsorted(bin_edges(bins, by_ratio), values, side="right")
 
 
 def find_changes(step: IntArray, value: IntArray) -> tuple[IntArray, IntArray]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, Track
-from musicgen.tokenization.bars import InBars, arranged, chord_changes, steps_in_bars
+from musicgen.tokenization.bars import InBars, arranged, steps_in_bars
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses
 from musicgen.tokenization.chords.symbols import CHORDS
 from musicgen.tokenization.groove2groove.instruments import Instrument
@@ -103,18 +103,11 @@ class REMI(InBars):
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         losses = self.in_bars(score)
-        score = losses.score
         bar_starts, metres = self.metres.bars(self.max_bars, losses)
 
         step, pitch, velocity, duration = self._notes(losses, bar_starts)
-        chord_step = chord = tempo_step = tempo = np.empty(0, np.int64)
-        if self.chords:
-            chord_step, chord = chord_changes(losses, bar_starts)
-        if self.tempi:
-            ticks = score.tempos["tick"]
-            tempo_step, inside = steps_in_bars(losses, ticks, "tempi", bar_starts)
-            bins = nearest_bin(score.tempos["bpm"][inside], self.tempi)
-            tempo_step, tempo = find_changes(tempo_step, bins)
+        chord_step, chord = self.chord_changes(losses, bar_starts)
+        tempo_step, tempo = find_changes(*self.tempi_in_bars(losses, bar_starts))
 
         has_event = np.zeros(bar_starts[-1], bool)
         for steps in step, chord_step, tempo_step:

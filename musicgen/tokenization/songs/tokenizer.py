@@ -11,7 +11,7 @@ import numpy as np
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
-from musicgen.tokenization.bars import FIFTHS, InBars, arranged, chord_changes, steps_in_bars
+from musicgen.tokenization.bars import FIFTHS, InBars, arranged, steps_in_bars
 from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts, Losses, Rng
 from musicgen.tokenization.chords.symbols import CHORDS
 from musicgen.tokenization.groove2groove.instruments import find_by_words, instruments_of
@@ -20,7 +20,6 @@ from musicgen.tokenization.quantization import (
     find_changes,
     in_time,
     nearest_bin,
-    nearest_by_ratio,
     parse_bins,
     remove_overlaps,
 )
@@ -141,15 +140,11 @@ class Songs(InBars):
         lines, metres = self.metres.bars(self.max_bars, losses)
         notes = self._notes(losses, lines)
         part, pitch = np.divmod(notes.voice, 128)
-        chord_step = chord = np.empty(0, np.int64)
-        if self.chords:
-            chord_step, chord = chord_changes(losses, lines)
+        chord_step, chord = self.chord_changes(losses, lines)
         keys = np.array(score.key_signatures, np.int64).reshape(-1, 2)
         key_step, inside = steps_in_bars(losses, keys[:, 0], "key signatures", lines)
         key = keys[inside, 1]
-        tempos = score.tempos[: len(score.tempos) * bool(self.tempi)]
-        tempo_step, inside = steps_in_bars(losses, tempos["tick"], "tempi", lines)
-        tempo = nearest_by_ratio(tempos["bpm"][inside], self.tempi)
+        tempo_step, tempo = self.tempi_in_bars(losses, lines, by_ratio=True)
 
         def bar_of(steps: IntArray) -> IntArray:
             return np.searchsorted(lines, steps, side="right") - 1
@@ -205,8 +200,9 @@ class Songs(InBars):
         duration = losses.grid(notes["onset"] + notes["duration"]) - onset
         longest = f"notes longer than {DURATIONS[-1] // POSITIONS_PER_BEAT} beats"
         losses.clip(longest, onset[~is_drum & (duration > DURATIONS[-1])])
-        duration = np.where(is_drum, 1, np.array(DURATIONS)[nearest_by_ratio(duration, DURATIONS)])
-        velocity = nearest_bin(notes["velocity"], self.velocities or range(1))
+        nearest = np.array(DURATIONS)[nearest_bin(duration, DURATIONS, by_ratio=True)]
+        duration = np.where(is_drum, 1, nearest)
+        velocity = nearest_bin(notes["velocity"], self.velocities)
         columns = GridNotes(128 * part + notes["pitch"], onset, duration, velocity)
         kept = remove_overlaps(columns, losses)
         fits = np.searchsorted(DURATIONS, kept.duration, side="right") - 1
