@@ -68,15 +68,6 @@ class CopyState(NamedTuple):
         matches = (before + 1).clamp(max=_LONGEST) * same
         return self._replace(matches=torch.cat((matches[:, -1:], matches[:, :-1]), dim=1))
 
-    def select(self, rows: Tensor) -> CopyState:
-        """Return the states of the given rows, which may repeat."""
-        return CopyState(*(x[rows] for x in self))
-
-    @staticmethod
-    def cat(states: list[CopyState]) -> CopyState:
-        """Concatenate the rows of several states."""
-        return CopyState(*map(torch.cat, zip(*states, strict=True)))
-
 
 class CopyHead(nn.Module):
     """Mix the model's distribution with those of heads that copy what followed earlier tokens.

@@ -18,17 +18,24 @@ class LayerState(NamedTuple):
     attention: Any
     tokens: Tensor | None = None  # [B, width − 1, D], the last ones of a short convolution
 
-    def select(self, rows: Tensor) -> LayerState:
-        """Return the states of the given rows, which may repeat."""
-        tokens = None if self.tokens is None else self.tokens[rows]
-        return LayerState(self.attention.select(rows), tokens)
 
-    @staticmethod
-    def cat(states: Sequence[LayerState]) -> LayerState:
-        """Concatenate the rows of several states."""
-        attentions, tokens = zip(*states, strict=True)
-        attention = type(attentions[0]).cat(list(attentions))
-        return LayerState(attention, None if tokens[0] is None else torch.cat(tokens))
+def _select(state: Any, rows: Tensor) -> Any:
+    """Return rows of a tensor, of a tuple of tensors, or of a state of attention; None: none."""
+    if state is None or isinstance(state, Tensor):
+        return None if state is None else state[rows]
+    if isinstance(state, tuple):
+        return type(state)(*(_select(part, rows) for part in state))
+    return state.select(rows)
+
+
+def _cat(states: Sequence[Any]) -> Any:
+    """Concatenate the rows of what `_select` takes."""
+    first = states[0]
+    if first is None or isinstance(first, Tensor):
+        return None if first is None else torch.cat(list(states))
+    if isinstance(first, tuple):
+        return type(first)(*map(_cat, zip(*states, strict=True)))
+    return type(first).cat(list(states))
 
 
 @dataclass(frozen=True)
@@ -49,24 +56,16 @@ class ModelState:
 
     def select(self, rows: Tensor) -> ModelState:
         """Return the states of the given rows, which may repeat."""
-        layers = [layer.select(rows) for layer in self.layers]
-        copied = None if self.copied is None else self.copied.select(rows)
-        recent = None if self.recent is None else self.recent[rows]
+        layers = [_select(layer, rows) for layer in self.layers]
+        copied, recent = _select(self.copied, rows), _select(self.recent, rows)
         return ModelState(layers, self.position, self.length[rows], copied, recent)
 
     @staticmethod
     def cat(states: list[ModelState]) -> ModelState:
         """Concatenate the rows of several states under one noise key."""
-        layers = [LayerState.cat(c) for c in zip(*(s.layers for s in states), strict=True)]
-        copied = [state.copied for state in states if state.copied is not None]
-        recent = [state.recent for state in states if state.recent is not None]
-        return ModelState(
-            layers,
-            states[0].position,
-            torch.cat([state.length for state in states]),
-            CopyState.cat(copied) if copied else None,
-            torch.cat(recent) if recent else None,
-        )
+        layers, _, *others = zip(*(vars(state).values() for state in states), strict=True)
+        joined = [_cat(layer) for layer in zip(*layers, strict=True)]
+        return ModelState(joined, states[0].position, *map(_cat, others))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a state of linear attention by name; row b is sequence b."""

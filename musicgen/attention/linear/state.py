@@ -26,18 +26,6 @@ class LinearState(NamedTuple):
     k: Tensor  # [B, H, M]: Σ k, of the normaliser's features; M = E unless encoded
     log_scale: Tensor | None = None  # [B, H, E|1]: sums = stored sums · exp(log_scale); None: 0
 
-    def select(self, rows: Tensor) -> LinearState:
-        """Return the states of the given rows, which may repeat."""
-        log_scale = None if self.log_scale is None else self.log_scale[rows]
-        return LinearState(self.kv[rows], self.k[rows], log_scale)
-
-    @staticmethod
-    def cat(states: list[LinearState]) -> LinearState:
-        """Concatenate the rows of several states."""
-        kvs, ks, scales = zip(*states, strict=True)
-        log_scale = None if scales[0] is None else torch.cat(scales)
-        return LinearState(torch.cat(kvs), torch.cat(ks), log_scale)
-
     def scaled(self, factor: Tensor) -> LinearState:
         """Return the sums times a factor [B, H, E|1]."""
         return LinearState(self.kv * factor[..., None], self.k * factor, self.log_scale)
