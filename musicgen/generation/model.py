@@ -142,6 +142,8 @@ class MusicModel:
             is_path = isinstance(music, str | Path)
             score, data = read_with_data(music) if is_path else (as_score(music), None)
             name = name or (Path(music).name if is_path else "prompt")
+            if not request.keeps:  # whose own notes stay
+                score = self.tokenizer.in_time(score)
             if self.tokenizer.chords:
                 score = with_chords(score, self.content.config["loader"]["chords"])
             if request.key_signatures:

@@ -120,7 +120,7 @@ def make_prompt(
     check_int("prompt_bars", prompt_bars, none_means="all")
     if tempo is not None:
         score = replace(score, tempos=np.array([(0, tempo)], TEMPO))
-    bar_length, score = tokenizer.bar_length(score), tokenizer.in_time(score)
+    bar_length = tokenizer.bar_length(score)
     shorter, move = without_long_gaps(score)
     encoded, losses = tokenizer.encode_with_losses(shorter)
     grid = tokenizer.decode(encoded)

@@ -28,6 +28,7 @@ from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import spelled
 from musicgen.tokenization.grammar import NEVER
+from musicgen.tokenization.quantization import in_time
 from musicgen.tokenization.remi.metre import METRES, without_long_gaps
 from tests.export.javascript import needs_node, run_worker
 from tests.generation.builders import music_model, small_model
@@ -203,6 +204,19 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
         assert result["prompt"]["tokens"] == prompt.tokens.tolist()
         assert result["prompt"]["endTime"] == prompt.end_time
         assert result["prompt"]["barLength"] == prompt.bar_length
+
+
+def test_a_played_rhythm_is_read_as_in_python(tmp_path):
+    score, rng = pieces("songs")[0], np.random.default_rng(0)
+    for track in score.tracks:
+        track.notes["onset"] += rng.integers(0, 30, len(track.notes))
+        track.notes["duration"] += rng.integers(0, 30, len(track.notes))
+    file = dumps(score)
+    body = "return inTime(readMidi(Uint8Array.from(data)));"
+    found = run_worker(tmp_path, list(file), body)
+    expected = plain(in_time(loads(file)))["tracks"]
+    assert expected != plain(loads(file))["tracks"]
+    assert [sorted(track["notes"]) for track in found["tracks"]] == expected
 
 
 @pytest.mark.parametrize("stray", [[470], [70, 600], [66, 67, 132]])

@@ -5,6 +5,24 @@ function toGrid(tick, stepsPerBeat, ticksPerBeat) {
   return Math.floor((2 * stepsPerBeat * tick + ticksPerBeat) / (2 * ticksPerBeat));
 }
 
+/** Return a score that was played with its onsets and ends at sixteenths, or at thirds of a beat. */
+function inTime(score) {
+  const [notes, beat] = [allNotes(score), score.ticksPerBeat];
+  const nearest = (tick, perBeat) => Math.floor((toGrid(tick, perBeat, beat) * beat) / perBeat);
+  const between = notes.filter(([onset, duration]) => nearest(onset + duration, 12) !== onset + duration);
+  if (2 * between.length <= notes.length) return score;
+  const far = { 3: {}, 4: {} };
+  for (const [onset] of notes) {
+    const at = Math.floor(onset / beat);
+    for (const each of [3, 4]) far[each][at] = (far[each][at] ?? 0) + Math.abs(nearest(onset, each) - onset);
+  }
+  const move = (tick) => nearest(tick, 2 * far[3][Math.floor(tick / beat)] < far[4][Math.floor(tick / beat)] ? 3 : 4);
+  const moved = ([onset, duration, ...rest]) => {
+    return [move(onset), Math.max(move(onset + duration) - move(onset), Math.floor(beat / 4)), ...rest];
+  };
+  return { ...score, tracks: score.tracks.map((track) => ({ ...track, notes: track.notes.map(moved) })) };
+}
+
 /** Return the index of the nearest value of bins, which have edges between them. */
 const binOf = (value, { edges }) => edges.findLastIndex((edge) => edge <= value) + 1;
 

@@ -23,7 +23,8 @@ class Desk {
 
   /** Open a MIDI file. */
   open({ bytes, maxBars }) {
-    this.source = withoutLongGaps(readMidi(bytes));
+    const score = readMidi(bytes);
+    this.source = withoutLongGaps(this.composer.tokenizer.hasParts ? inTime(score) : score);
     this.keep({ maxBars });
   }
 
