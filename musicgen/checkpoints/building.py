@@ -114,13 +114,16 @@ def check_sizes(
     most = max(_SMALL, sum(tensor.numel() for tensor in weights.values()))
     # A view may be of any size, such as one number expanded to a matrix.
     views = any(tensor.nbytes > tensor.untyped_storage().nbytes() for tensor in weights.values())
-    known = not views and len(layers) == config.get("num_layers")
+    known, cure = not views and len(layers) == config.get("num_layers"), "; use another"
     if known and all(size <= most for size in _integers(config)):
         with torch.device("meta"), _WithoutValues():
             model = build_model()
-        if {name: list(tensor.shape) for name, tensor in model.state_dict().items()} == shapes:
+        built = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+        differ = sorted(n for n in {*built, *shapes} if built.get(n) != shapes.get(n))
+        if not differ:
             return
-    raise UserError("its weights do not fit its configuration; use another")
+        cure = f" in this code ({', '.join(differ[:2])}); use another, or the code that wrote it"
+    raise UserError(f"its weights do not fit its configuration{cure}")
 
 
 def _integers(config: Any) -> Iterator[int]:

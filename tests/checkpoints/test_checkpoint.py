@@ -181,6 +181,14 @@ def test_sizes_are_compared_before_a_model_takes_memory(checkpoint, tmp_path, mo
         rebuild(path)
 
 
+def test_a_renamed_parameter_is_named(checkpoint, tmp_path):
+    weights = checkpoint["state_dict"]
+    weights["model.final_bias"] = weights.pop("model.inputs.embedding.weight")
+    names = r"code \(final_bias, inputs\.embedding\.weight\); use another, or"
+    with pytest.raises(UserError, match=names):
+        rebuild(saved(checkpoint, tmp_path))
+
+
 def test_views_of_few_numbers_are_refused(checkpoint, tmp_path):
     size = 10**6
     checkpoint["state_dict"]["model.inputs.embedding.weight"] = torch.zeros(1).expand(size, size)
