@@ -87,6 +87,15 @@ def test_a_model_that_knows_its_pieces_by_heart(here, folder):
     assert "evaluation" in done.stdout
     rows = list(csv.DictReader((folder / "both/evaluation.csv").open()))
     (nats,) = (row for row in rows if row["measure"] == "nats a note")
+    pieces = [*csv.DictReader((folder / "both/evaluation_pieces.csv").open())]
+    for side in ("first", "second"):
+        run, kind = nats[side], "longest known passage (notes)"
+        of_run = [row for row in pieces if row["run"] == run]
+        values = [float(row["value"]) for row in of_run if row["measure"] == "nats a note"]
+        assert np.mean(values) == pytest.approx(float(nats[f"{side}_mean"]))
+        assert len([row for row in of_run if row["measure"] == kind]) == 3
+    curves = json.loads((folder / "both/position_loss.json").read_text())["curves"]
+    assert [curve["run"] for curve in curves] == ["run", "trigram model", "by heart"]
     assert (nats["first"], nats["second"]) == ("run", "by heart")
     assert float(nats["second_mean"]) == pytest.approx(held_out)
     low, mean, high = (float(nats[name]) for name in ("low", "difference", "high"))

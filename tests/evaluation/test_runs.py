@@ -45,7 +45,8 @@ def test_runs_that_differ_in_their_seeds_alone_are_a_group(names):
         ("model", "model, seed 0"),
     ]
     assert names([rope]) == [("model", "model")]
-    assert names([rope, "logger=wandb"], [spe]) == [(rope, rope), (spe, spe)]
+    resumed = [rope, "logger=wandb"]
+    assert names(resumed, [spe]) == [(rope, rope), (spe, spe)]
 
 
 def test_runs_that_arguments_do_not_tell_apart_are_named_by_their_folders(names):
