@@ -237,8 +237,7 @@ def kept_prompt(
     seen = [*others, *asked, *(m for m in chords if m.tick < first)]
     stay = [m for m in chords if not (first <= m.tick < end or recognised)]
     own = replace(score, markers=sorted([*others, *asked, *stay]))
-    seen.sort(key=lambda marker: marker.tick)
-    score = tokenizer.in_time(replace(score, markers=seen))
+    score = tokenizer.in_time(replace(score, markers=sorted(seen, key=lambda m: m.tick)))
     per_tick = Fraction(tokenizer.steps_per_beat, score.ticks_per_beat)
     start = round(first * per_tick)
     with errors_name(name):

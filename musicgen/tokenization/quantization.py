@@ -49,15 +49,11 @@ def in_time(score: Score) -> Score:
     def move(ticks: IntArray) -> IntArray:
         return np.where(np.isin(ticks // beat, thirds), nearest(ticks, 3), nearest(ticks, 4))
 
-    tracks = []
-    for track in score.tracks:
-        notes = track.notes.copy()
-        end = move(notes["onset"] + notes["duration"])
-        notes["onset"] = move(notes["onset"])
-        notes["duration"] = np.maximum(end - notes["onset"], beat // 4)
-        tracks.append(replace(track, notes=notes))
     repairs = [*score.repairs, "played rhythm read as sixteenths and triplets"]
-    return replace(score, tracks=tracks, repairs=repairs)
+    score = replace(score.moved(move, lambda ticks: ticks), repairs=repairs)
+    for track in score.tracks:
+        np.maximum(track.notes["duration"], beat // 4, out=track.notes["duration"])
+    return score
 
 
 @dataclass
