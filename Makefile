@@ -23,7 +23,7 @@ setup: $(STAMP) ## Create .venv with everything for use and development
 demo: $(STAMP) ## Train for two minutes; hear the small model, a shipped one and the original on one page
 	$(RUN) train.py experiment=demo
 	rm -rf evaluated/demo
-	$(RUN) evaluate.py latest metric.evaluation.beside=pop-piano-small out=evaluated/demo
+	$(RUN) evaluate.py latest metric.evaluation.beside=songs-small out=evaluated/demo
 
 test: $(STAMP) ## Run the tests
 	$(RUN) -m pytest --numprocesses=auto --dist=worksteal

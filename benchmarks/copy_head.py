@@ -1,4 +1,4 @@
-"""What a copy head costs beside the model of pop-piano-small: training, decoding, memory.
+"""What a copy head costs beside the model of songs-small: training, decoding, memory.
 
 Decoding is timed with a full ring: a whole token with ONNX Runtime, grammar and sampling included.
 """
@@ -70,7 +70,7 @@ class Decoding:
 
 def decoded(rows: int) -> dict[str, list[float]]:
     """Return the CPU seconds of a token of each side, by round."""
-    loaded = musicgen.load("pop-piano-small")
+    loaded = musicgen.load("songs-small")
     without = copy.deepcopy(loaded.model)
     without.copy_head = None
     models = {"without": without, "with": loaded.model}

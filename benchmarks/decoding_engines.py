@@ -25,7 +25,7 @@ from musicgen.tokenization import REMI, Chorale, Tokenizer
 def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
     """The shipped models, and untrained ones: a small one of chorales, and the published one."""
     found = {}
-    for name in ("pop-piano-small", "groove-small"):
+    for name in ("songs-small", "groove-small"):
         loaded = musicgen.load(name)
         found[name] = loaded.model, loaded.tokenizer
     attention = partial(LinearAttention, feature_map=FAVOR)

@@ -1,6 +1,6 @@
 """The page that composes: size, logits and greedy music beside torch's, speed and memory.
 
-    python -m benchmarks.page --model pop-piano-small
+    python -m benchmarks.page --model songs-small
 
 Node runs the worker of the page itself. Rates are of wall-clock time.
 """
@@ -138,7 +138,7 @@ def in_node(model: MusicModel, page: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="pop-piano-small")
+    parser.add_argument("--model", default="songs-small")
     parser.add_argument("--out", type=Path, default=RESULTS / "page.json")
     options = parser.parse_args()
     model = musicgen.load(options.model)

@@ -1,16 +1,17 @@
-"""Train, export and measure the models of the package: make pretrained.
+"""Train and export a model of the package, and measure groove-small: make pretrained.
 
-    python -m benchmarks.pretrained [--models NAME] [--measure] [--root POP909] [--bands FOLDER]
+    python -m benchmarks.pretrained [--model NAME] [--settings NAME=VALUE ...]
+    python -m benchmarks.pretrained --measure [--bands FOLDER]
 
-A model NAME is trained in the steps of recipes.yaml, or their training resumed, and exported to
-musicgen/pretrained/NAME in half precision; `--measure` takes the models as they are. Each
-continues prompts of composed pieces that it never saw, and of POP909 with --root. The measures go
-to results/pretrained.json. Notes of bands that are longer than any of their track in the prompt are
-counted with and without `hold_durations`, in bands of others with --bands, too.
+The model is trained in the steps of recipes.yaml, or their training resumed, and exported to
+musicgen/pretrained/NAME in half precision; `--measure` takes it as it is. songs-small needs the
+folders of its corpora as settings (data.corpora.*.root), and benchmarks/songs.py measures it.
+groove-small continues composed bands that it never heard, and the measures go to
+results/pretrained.json. Notes that are longer than any of their track in the prompt are counted
+with and without `hold_durations`, in bands of others with --bands, too.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -32,44 +33,26 @@ from musicgen.metrics.summary import Summary
 from musicgen.midi import Score, find_music
 from musicgen.package_data import PRETRAINED
 
-MODELS = {"pop-piano-small": "pop", "groove-small": "groove"}
-MAX_MEGABYTES = 20
+GROOVE = "groove-small"
 HELD_OUT_SEED = 1000  # of composed pieces; the training set's is 0
 RECIPES: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("recipes.yaml")))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--measure", action="store_true", help="the models as they are")
-    parser.add_argument("--root", type=Path, help="POP909's folder, for prompts of the pop model")
-    parser.add_argument("--bands", type=Path, help="bands of others, for the groove model")
+    parser.add_argument("--model", default=GROOVE, choices=RECIPES["runs"])
+    parser.add_argument("--measure", action="store_true", help="the model as it is")
+    parser.add_argument("--bands", type=Path, help="bands of others")
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained"))
     parser.add_argument("--settings", nargs="*", default=[], help="further settings of train.py")
     args = parser.parse_args()
-    for name in args.models.split(","):
-        folder = PRETRAINED / name
-        if not args.measure:
-            export(args, name, folder)
-        store(name, list(rows(args, name, folder)), keep=args.measure)
-    tables.main()
-
-
-def prompts(args: argparse.Namespace, name: str) -> dict[str, Path]:
-    """Return the folders of prompts for a model."""
-    folders = {"composed": args.out / f"prompts-{MODELS[name]}-{args.prompts}"}
-    if args.root is not None and MODELS[name] == "pop":
-        folders["POP909"] = args.root
-    return folders
-
-
-def export(args: argparse.Namespace, name: str, target: Path) -> None:
-    """Train and export a model."""
-    load(trained(name, args.out, args.settings)).save_pretrained(target, dtype="float16")
-    size = sum(path.stat().st_size for path in target.iterdir()) / 1e6
-    if size > MAX_MEGABYTES:
-        sys.exit(f"{target}: {size:.1f} MB, more than {MAX_MEGABYTES}")
+    if not args.measure:
+        run = trained(args.model, args.out, args.settings)
+        load(run).save_pretrained(PRETRAINED / args.model, dtype="float16")
+    if args.model == GROOVE:
+        store(list(rows(args)))
+        tables.main()
 
 
 def trained(name: str, out: Path, more: Sequence[str] = ()) -> Path:
@@ -111,35 +94,35 @@ def train(folder: Path, *settings: str) -> None:
     run("train.py", *arguments)
 
 
-def rows(args: argparse.Namespace, name: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield each measure of a model's continuations."""
-    folders = prompts(args, name)
-    composed = folders["composed"]
-    compose_corpus(composed, kind=MODELS[name], num_pieces=args.prompts, seed=HELD_OUT_SEED)  # type: ignore[arg-type]
-    for kind, source in folders.items():
-        new = args.out / f"{name}-{kind}-{time.time_ns()}"
-        settings = [f"prompt={source}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
-        run("generate.py", f"checkpoint={folder}", *settings, f"out={new}")
-        measured = Path(f"{new}-measured")
-        metrics = "metrics=[descriptors,style,originality]"
-        run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
-        for row in [*measures(measured), *known_passages(measured)]:
-            yield {"model": name, "prompts": kind, **row}
-    bands = {"composed": composed, "bands": args.bands} if MODELS[name] == "groove" else {}
-    for kind, source in bands.items():
+def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield each measure of groove-small's continuations."""
+    composed = args.out / f"prompts-groove-{args.prompts}"
+    compose_corpus(composed, kind="groove", num_pieces=args.prompts, seed=HELD_OUT_SEED)
+    new = args.out / f"{GROOVE}-{time.time_ns()}"
+    settings = [f"prompt={composed}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
+    run("generate.py", f"checkpoint={PRETRAINED / GROOVE}", *settings, f"out={new}")
+    measured = Path(f"{new}-measured")
+    run(
+        "evaluate.py",
+        "metrics=[descriptors,style,originality]",
+        f"generated={new}",
+        f"out={measured}",
+    )
+    for row in [*measures(measured), *known_passages(measured)]:
+        yield {"prompts": "composed", **row}
+    for kind, source in {"composed": composed, "bands": args.bands}.items():
         for hold in (False, True) if source else ():
-            row = longer_notes(folder, source, args.prompts, hold=hold)
-            yield {"model": name, "prompts": kind, **row}
+            yield {"prompts": kind, **longer_notes(source, args.prompts, hold=hold)}
 
 
-def longer_notes(model: Path, source: Path, number: int, *, hold: bool) -> dict[str, Any]:
+def longer_notes(source: Path, number: int, *, hold: bool) -> dict[str, Any]:
     """Count the notes longer than the longest of their track in the prompt, per 1,000 of a piece.
 
     Tracks without a note in the prompt do not count.
     """
     files = evenly_spaced(find_music(source), number)
     options = {"prompt_bars": 4, "bars": 16, "hold_durations": hold}
-    pieces = musicgen.load(model).generate(files, **options)
+    pieces = musicgen.load(GROOVE).generate(files, **options)
 
     def per_1000(prompt: Score, music: Score) -> float:
         longer = [
@@ -201,13 +184,8 @@ def number(text: str) -> float:
     return float(text or "nan")
 
 
-def store(name: str, rows: list[dict[str, Any]], *, keep: bool) -> None:
-    """Replace a model's rows in the results; `keep` those of prompts that were not given."""
-    path = measure.RESULTS / "pretrained.json"
-    old = json.loads(path.read_text())["rows"] if path.is_file() else []
-    new = {row["prompts"] for row in rows}
-    kept = [x for x in old if x["model"] != name or (keep and x["prompts"] not in new)]
-    finite = [{k: None if v != v else v for k, v in row.items()} for row in kept + rows]
+def store(rows: list[dict[str, Any]]) -> None:
+    finite = [{k: None if v != v else v for k, v in row.items()} for row in rows]
     measure.write_results(__file__, {"rows": finite}, argparse.Namespace(device="cpu"))
 
 

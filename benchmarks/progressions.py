@@ -1,14 +1,11 @@
 """How well `chords=` is heard: chords recognised in continuations that were asked for some.
 
-    python -m benchmarks.progressions
-
-`pop-piano-small` writes 16 bars after four of composed pieces that it never saw, with each
-progression and, with the same seed, without any. The prompts are moved to the scale of C.
+A model writes 16 bars after four of composed pieces that it never saw, with each progression and,
+with the same seed, without any. The prompts are moved to the scale of C.
 `with_chords` and `without` are shares of the bars of which the chord asked for is the longest that
 is recognised in their notes, and of the notes that are its tones.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +15,6 @@ from typing import Any
 import numpy as np
 
 import musicgen
-from benchmarks import measure
 from musicgen.composer import compose_corpus
 from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi import Marker, Score, pitched_notes, read
@@ -34,20 +30,12 @@ from musicgen.tokenization.chords.symbols import (
     spelled,
 )
 
-MODEL = "pop-piano-small"
 HELD_OUT_SEED = 1000  # of composed pieces; the training set's is 0
 BARS, BAR = 16, 4 * 480
 PROGRESSIONS = ("C Am F G", "Dm7 G7 Cmaj7 Am")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--device", default="cpu", choices=("cpu",))
-    args = parser.parse_args()
-    measure.write_results("progressions", {"rows": list(rows())}, args)
-
-
-def rows(name: str = MODEL) -> Iterator[dict[str, Any]]:
+def rows(name: str) -> Iterator[dict[str, Any]]:
     with TemporaryDirectory() as folder:
         paths = compose_corpus(Path(folder), kind="pop", num_pieces=20, seed=HELD_OUT_SEED)
         prompts = [in_c(path) for path in paths]
@@ -104,7 +92,3 @@ def longest(markers: Sequence[Marker]) -> np.ndarray:
         shared = np.minimum(end, starts + BAR) - np.maximum(marker.tick, starts)
         ticks[:, chord_index(marker.text)] += np.maximum(0, shared)
     return ticks.argmax(axis=1)
-
-
-if __name__ == "__main__":
-    main()

@@ -179,24 +179,6 @@ def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-def continuations(model: str, prompts: str) -> dict[str, Row]:
-    """Return what a model's continuations of some prompts measure."""
-    key = {"model": model, "prompts": prompts}
-    rows = [row for row in result("pretrained")["rows"] if row.items() >= key.items()]
-    return {row["measure"]: row for row in rows}
-
-
-def in_key(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """MODEL | PARAMETERS | TRAINED ON: models and the share of their notes in the prompt's key."""
-    table = []
-    for model, parameters, trained in lines:
-        row = continuations(model, "composed")["in_key_share"]
-        line = {"`checkpoint=`": f"`{model}`", "parameters": parameters, "trained on": trained}
-        line["notes in the prompt's key, over 16 bars"] = f"{row['generated']:.1%}"
-        table.append(line | {"in the originals": f"{row['originals']:.1%}"})
-    return table
-
-
 def card(lines: Sequence[Sequence[str]]) -> list[Row]:
     """What a model's music measures, each column beside that of the originals.
 
@@ -220,7 +202,7 @@ def card(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
-KINDS = (compared, composing_pages, exact_spe, race, every_encoding, yardstick, in_key, card)
+KINDS = (compared, composing_pages, exact_spe, race, every_encoding, yardstick, card)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 

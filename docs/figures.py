@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from benchmarks.measure import RESULTS
-from benchmarks.tables import continuations, result
+from benchmarks.tables import result
 from docs.commands import ROOT
 from musicgen.files import read_csv
 
@@ -19,21 +19,18 @@ def disagreements() -> list[str]:
 
 def figures() -> Iterator[tuple[str, str]]:
     """Yield pages and what they say of stored results."""
-    for row in result("progressions")["rows"]:
-        asked, plain = row["with_chords"], row["without"]
-        yield (
-            "docs/generating.md",
-            f"{asked['chord']:.0%} of the bars are recognised as the chord asked for "
-            f"({plain['chord']:.0%} without `chords=`), and {asked['notes']:.0%} of the notes are "
-            f"its tones ({plain['notes']:.0%})",
-        )
+    songs = {(x["part"], x["measure"]): x for x in result("songs")["rows"] if x["metre"] == "all"}
+    asked = [x["generated"] for (part, _), x in songs.items() if part == "chords asked for"]
+    for given, free in zip(asked[::2], asked[1::2], strict=True):
+        yield "docs/generating.md", f"{given:.0%} of the bars ({free:.0%} without `chords=`)"
     last = [row for row in result("leading_part")["rows"] if row["steps"] == 400]
     losses = [
         sum(r["val nats per note"] for r in last if r["lead_probability"] == x) / 3
         for x in (0, 0.3)
     ]
     yield "docs/generating.md", f"worse by {places(losses[1] - losses[0])} nats a note"
-    bars = [continuations("pop-piano-small", x)["bars_recalled"] for x in ("composed", "POP909")]
+    parts = "16 bars after 8", "16 bars after 8 of POP909"
+    bars = [songs[part, "bars that return"] for part in parts]
     shares = [places(row[x]) for row in bars for x in ("generated", "originals")]
     text = "{} of the bars return (originals {}), of POP909 {} ({};"
     yield "docs/training.md", text.format(*shares)

@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     if_more: str = ""
 
 
-_TRAIN = "Train longer (trainer.max_steps=), or begin with a trained model: init=pop-piano-small"
+_TRAIN = "Train longer (trainer.max_steps=), or begin with a trained model: init=songs-small"
 _LESS_TRAINING, _MORE = "Take fewer steps or a lower learning rate", "Train on more such pieces"
 _COOLER, _WARMER = "Take a lower sampling.temperature", "Take a higher sampling.temperature"
 

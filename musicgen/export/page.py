@@ -38,7 +38,7 @@ from musicgen.tokenization.quantization import bin_edges
 from musicgen.tokenization.songs.grammar import part_order
 
 WORKER = (
-    *("midi", "quantization", "random", "grammar", "chords", "bars", "chorale", "prompt"),
+    *("midi", "quantization", "sampling", "grammar", "chords", "bars", "chorale", "prompt"),
     *("model", "composer", "worker"),
 )
 SCRIPTS = (

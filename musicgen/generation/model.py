@@ -207,7 +207,7 @@ class MusicModel:
         if request.chords and not self.tokenizer.chords:
             raise UserError(
                 "chords need a model with tokens of chords (tokenizer=remi "
-                "tokenizer.chords=true), such as checkpoint=pop-piano-small"
+                "tokenizer.chords=true), such as checkpoint=songs-small"
             )
         if request.key_signatures and not self.tokenizer.families.get("Key"):
             raise UserError("key needs a model with tokens of keys (tokenizer=songs)")

@@ -159,8 +159,7 @@ def test_folders_that_are_read_only_are_one_line(here, tmp_path, script, argumen
     monkeypatch.setattr(Path, "mkdir", refuse)
     monkeypatch.setattr(os, "makedirs", refuse)
     monkeypatch.setattr(os, "mkdir", refuse)
-    settings = ["checkpoint=pop-piano-small"] if script == "generate.py" else []
-    done = here(tmp_path, script, *arguments, *settings)
+    done = here(tmp_path, script, *arguments)
     assert_one_line(done, "Permission denied; give another place")
 
 

@@ -61,14 +61,14 @@ def test_a_model_that_knows_its_pieces_by_heart(here, folder):
     torch.manual_seed(0)
     learn_by_heart(model, [data.cache[i] for i in data.split("train")], 60)
     model.save_pretrained(folder / "by heart", dtype="float32")
-    beside = "metric.evaluation.beside=pop-piano-small"
+    beside = "metric.evaluation.beside=songs-small"
     done = succeed(here(folder, "evaluate.py", "by heart", root, "out=page", beside, *FEW))
     assert "Has it overfitted? worse: more than the training pieces" in done.stderr
     assert "Does it stay in key? as the originals" in done.stderr
     assert done.stderr.splitlines()[-2].startswith("open ")
     page = (folder / "page/index.html").read_text()
     assert "<strong>worse: more than the training pieces.</strong>" in page
-    sides = ("continuation 1 (this run)", "continuation 1 (pop-piano-small)", "the original")
+    sides = ("continuation 1 (this run)", "continuation 1 (songs-small)", "the original")
     assert [page.count(f", {side}</h2>") for side in sides] == [3, 3, 3]
     rows = list(csv.DictReader((folder / "page/evaluation.csv").open()))
     by_name = {(row["measure"], row["beside"]): row for row in rows}

@@ -17,7 +17,7 @@ import torch
 
 import musicgen
 from musicgen.composer.groove.bands import compose_band
-from musicgen.composer.pop.song import compose_pop
+from musicgen.composer.pop.song import compose_song
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.midi import NOTE, Score, Track
 from musicgen.random import NoiseKey
@@ -25,7 +25,7 @@ from musicgen.random import NoiseKey
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).with_name("golden.json")
 VOICES = "Soprano", "Alto", "Tenor", "Bass"
-MODELS = "pop-piano-small", "groove-small", "bach-chorales"
+MODELS = "songs-small", "groove-small", "bach-chorales"
 RUNS = {
     "default": [],
     "sine_spe": ["position=sine_spe", "attention=favor"],
@@ -58,8 +58,8 @@ def chorale(chords: list[tuple[int, int, int, int]]) -> Score:
 
 
 def prompts(name: str) -> list[Score]:
-    if name == "pop-piano-small":
-        return [compose_pop(1000, index) for index in range(2)]
+    if name == "songs-small":
+        return [compose_song(1000, index) for index in range(2)]
     if name == "groove-small":
         return [compose_band(1000, band, 0) for band in range(2)]
     in_c = [(72, 67, 64, 48), (74, 67, 65, 47), (76, 67, 60, 48), (72, 69, 65, 53)]
@@ -78,8 +78,8 @@ def samples(name: str) -> list[str]:
 
 def losses() -> list[float]:
     """The mean loss of the first tokens of ten pieces."""
-    model = musicgen.load("pop-piano-small")
-    pieces = [model.tokenizer.encode(compose_pop(1000, index))[:400] for index in range(10)]
+    model = musicgen.load("songs-small")
+    pieces = [model.tokenizer.encode(compose_song(1000, index))[:400] for index in range(10)]
     key = NoiseKey((0,))
     return [
         position_losses(model.model, piece, key, positions=model.positions(piece)).mean()
