@@ -347,9 +347,9 @@ def _differences(lines: Mapping[str, Sequence[Line]], seed: int) -> list[TableRo
             row = {"measure": measure, "first": first, "second": second, "n": n}
             row["first_mean"] = mean_of_valid(np.array([*old.values()]))
             row["second_mean"] = mean_of_valid(np.array([*new.values()]))
-            rows.append({**row, "difference": mean, "low": low, "high": high, "p": p})
-    corrected = holm([row["p"] for row in rows])
-    return [{**row, "p": p} for row, p in zip(rows, corrected, strict=True)]
+            rows.append({**row, "difference": mean, "low": low, "high": high, "p_holm": p})
+    corrected = holm([row["p_holm"] for row in rows])
+    return [{**row, "p_holm": p} for row, p in zip(rows, corrected, strict=True)]
 
 
 def _music_lines(

@@ -133,20 +133,20 @@ def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
 
     Args:
         rows: with `measure`, `first`, `second`, `first_mean`, `second_mean`, and what
-            `paired_difference` returns, `p` corrected.
+            `paired_difference` returns, its p corrected as `p_holm`.
     """
     judgements, level = [], 1 - CONFIDENCE
     clearest = holm([least_p(row["n"]) for row in rows])
     for row, least in zip(rows, clearest, strict=True):
         row["answer"] = "not told apart" if least < level else "too few pieces"
-        if not row["p"] < level:
+        if not row["p_holm"] < level:
             continue
         side = "more" if row["difference"] > 0 else "less"
         wanted = _WANTED.get(row["measure"], "same")
         row["answer"] = side if wanted == "same" else "better" if side == wanted else "worse"
         figures = (
             "{second_mean:.3g} and {first_mean:.3g}, a difference of {difference:+.3f} "
-            "({low:+.3f} to {high:+.3f}), p = {p:.2g}".format(**row)
+            "({low:+.3f} to {high:+.3f}), p = {p_holm:.2g} (Holm)".format(**row)
         )
         answer = f"{row['answer']} in {row['second']} than in {row['first']}"
         judgements.append(Judgement(f"{row['measure'].capitalize()}:", answer, figures))

@@ -120,7 +120,7 @@ def test_differences_larger_than_chance():
     figures = (NATS, -0.2, 0.001, 12), (KEY_SHARE, 0.1, 0.2, 7), (RECALLED, 0.1, 0.09, 5)
     names = {"first": "A", "second": "B", "first_mean": 2.0, "second_mean": 1.8}
     rows = [
-        {"measure": name, **names, "n": n, "difference": d, "low": d, "high": d, "p": p}
+        {"measure": name, **names, "n": n, "difference": d, "low": d, "high": d, "p_holm": p}
         for name, d, p, n in figures
     ]
     first, others, few = judge_differences(rows)

@@ -399,13 +399,16 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
           for (const _ of composer.compose({ end: 96, seed: 1, params: sampling })) ;
           const { tokens } = composer;
           for (const _ of composer.accompany({ seed: 1, params: sampling })) ;
-          return [tokens, composer.tokens];
+          const { tracks } = composer.score;
+          return { found: [tokens, composer.tokens], given: tracks.map(({ given }) => given) };
         });
     """
     )
     song = Score(tracks=[Track("Voice", notes=notes_from([(0, 480, 60, 80)]))])
     data = {"content": json.loads(parts["content"]), "weights": parts["weights"]}
-    found = run_worker(tmp_path, data | {"file": list(dumps(song))}, body, ["weights"])
+    done = run_worker(tmp_path, data | {"file": list(dumps(song))}, body, ["weights"])
+    found, given = done["found"], done["given"]
+    assert given == [True] + [False] * (len(given) - 1)
     for tokens in found:
         assert model.tokenizer.grammar().accepts(torch.tensor([tokens])).all()
         assert len(model.tokenizer.bar_starts(np.array(tokens), 48)) == 2

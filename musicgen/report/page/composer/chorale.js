@@ -155,7 +155,7 @@ class ChoraleTokenizer {
       const below = frame < this.lead ? empty : null;
       given.push(frame < melody.length ? this.#token(melody[frame], "Ahead") : empty, below, below, below);
     }
-    return { given, endTime: melody.length };
+    return { given, endTime: melody.length, lead: 0 };
   }
 
   /** Return the ids of a piece of a number of frames: those so far of the given ones, then the melody. */

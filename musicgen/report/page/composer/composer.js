@@ -30,7 +30,8 @@ class Composer {
     const score = withFrame(tokenizer.decode(tokens), prompt.frame);
     const names = noteNames(score.keys, tokenizer.decode(prompt.tokens), tokenizer) ?? noteNames([], score, tokenizer);
     const markers = score.markers.map(([tick, text]) => [tick, spelled(text, names)]);
-    return { ...score, markers, promptEnd: this.prompt.endTime * step, end: this.endTime * step };
+    const tracks = score.tracks.map((track, part) => ({ ...track, given: part === prompt.lead }));
+    return { ...score, tracks, markers, promptEnd: prompt.endTime * step, end: this.endTime * step };
   }
 
   get numBars() {
@@ -92,7 +93,7 @@ class Composer {
    */
   accompany({ seed, take = 0, params }) {
     const melody = this.tokenizer.withMelodyAhead(this.tokens);
-    this.begin({ ...this.prompt, tokens: [], endTime: melody.endTime });
+    this.begin({ ...this.prompt, tokens: [], endTime: melody.endTime, lead: melody.lead });
     this.endTime = 0;
     return this.#fill(melody, randomNumbers(seed, take, 0), params);
   }

@@ -65,7 +65,8 @@ class Page {
   #showParts({ notes }) {
     const parts = CONTENT.tables.tracks.map(({ name }, i) => {
       const [part, swatch] = [document.createElement("li"), document.createElement("span")];
-      swatch.className = `swatch track-${i % NUM_TRACK_COLOURS}`;
+      const given = notes.every((note) => note.track !== i || note.given) ? "given" : "";
+      swatch.className = `swatch track-${i % NUM_TRACK_COLOURS} ${given}`;
       part.append(swatch, name);
       return part;
     });
