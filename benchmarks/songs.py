@@ -3,9 +3,10 @@
 RUN is its training on data=songbook, and says where the corpora and their held-out composers are.
 Without choosing, it writes one continuation of each prompt: `16 bars after 8` of all music and `12
 bars after 4` of music for piano, as MIREX asks, each also of POP909 with --pop909, and the `piano
-to a voice` of the first 24 bars of songs. Each stands beside the original's own bars and those of
-an unrelated piece in the same metre. `chords asked for` are benchmarks/progressions.py's.
-What is finished stays in --out, and all measures go to results/songs.json.
+to a voice` of the first 24 bars of songs, with guidance and without. Each stands beside the
+original's own bars and those of an unrelated piece in the same metre. `chords asked for` are
+benchmarks/progressions.py's. What is finished stays in --out, and all measures go to
+results/songs.json.
 
 Keys are those of the signatures, else of the prompts' notes; `clash` is `clash_share`; bars return
 to the prompt's, too; `bar lines kept` is the share of the pieces in which all are the file's.
@@ -94,7 +95,9 @@ def parts(args: argparse.Namespace, data: EncodedCorpus) -> dict[str, tuple[Read
         pop = measure.corpus("pop909", args.pop909)
         some = [partial(pop.read_piece, x) for x in evenly_spaced(pop.pieces(), args.prompts)]
         found |= {f"{part} of POP909": (some, way) for part, (_, way) in found.items()}
-    return found | {"piano to a voice": (read(songs), {"keep": "voice"})}
+    to_voice: Row = {"keep": "voice"}
+    plain = {"piano to a voice without guidance": (read(songs), to_voice | {"guidance": 1})}
+    return found | {"piano to a voice": (read(songs), to_voice)} | plain
 
 
 def written(

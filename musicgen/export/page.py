@@ -128,6 +128,7 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         "size": len(tokenizer.vocabulary),
         "families": families,
         "stepsPerBeat": tokenizer.steps_per_beat,
+        "away": tokenizer.tritone_away().tolist(),
         "changes": {name: values.tolist() for name, values in tokenizer.changes.items()},
         "keyFits": key_fits(),
         "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},

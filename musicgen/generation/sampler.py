@@ -113,12 +113,21 @@ class Sampler:
         prompts = sorted(dict.fromkeys(row.prompt for row in rows), key=lambda p: len(p.tokens))
         of_row = torch.tensor([prompts.index(row.prompt) for row in rows])
         state = self._grammar_state(grammar, prompts).select(of_row)
-        logits, model_state, positions = self.prefill(prompts, of_row)
+        guidance = self._sampling.guidance
+        # With guidance the model has as many rows again, which hear what is given a tritone away.
+        sides = 1 + (guidance != 1 and any(len(prompt.given) for prompt in prompts))
+        away = torch.from_numpy(self.tokenizer.tritone_away())
+        logits, model_state, positions = self.prefill(prompts, of_row.repeat(sides))
         running, bar_lengths = list(rows), torch.tensor([row.prompt.bar_length for row in rows])
+        bar_lengths = bar_lengths.repeat(sides)
         while True:
             allowed = grammar.allowed(state)
             uniform = torch.tensor([next(row.numbers) for row in running], dtype=torch.float64)
-            token = sample(logits, self._sampling, allowed=allowed, uniform=uniform)
+            own, other = logits[: len(running)], logits[-len(running) :]
+            guided = other + guidance * (own - other)
+            token = sample(guided, self._sampling, allowed=allowed, uniform=uniform)
+            is_given = allowed.sum(dim=1) == 1
+            heard = torch.cat([token, torch.where(is_given, away[token], token)][:sides])
 
             state = grammar.advance(state, token)
             new = zip(token.tolist(), state.time.tolist(), state.finished.tolist(), strict=True)
@@ -131,12 +140,14 @@ class Sampler:
             if any(over):  # compute no further tokens of rows that have ended
                 kept = (~torch.tensor(over)).nonzero()[:, 0]
                 running = [running[i] for i in kept.tolist()]
-                token, positions, bar_lengths = token[kept], positions[kept], bar_lengths[kept]
                 state = state.select(kept)
+                kept = (~torch.tensor(over * sides)).nonzero()[:, 0]
+                heard, positions, bar_lengths = heard[kept], positions[kept], bar_lengths[kept]
                 model_state = model_state.select(kept.to(self.engine.device))
 
-            positions = next_coordinates(names, positions, token, state.positions, bar_lengths)
-            logits, model_state = self._step(token, positions, model_state)
+            where = np.tile(state.positions, (sides, 1))
+            positions = next_coordinates(names, positions, heard, where, bar_lengths)
+            logits, model_state = self._step(heard, positions, model_state)
 
     def _grammar_state(self, grammar: Grammar[Any], prompts: Sequence[Prompt]) -> GrammarState:
         """Return the grammar's state after each prompt, with all that the request asks for."""

@@ -30,6 +30,10 @@ class SamplingParams:
             one number, or one for each; None or False: any number.
         avoid_parallels: let no two voices move in parallel fifths or octaves, for tokenizers of
             voices.
+        guidance: how much more than it has learned a model heeds what it is given (`keep`): logits
+            l become m + guidance (l - m), where m are those of the same model that hears the given
+            tokens a tritone away. In place of no condition (classifier-free guidance, Ho & Salimans
+            2022) that is one of equal rhythm. 1: as it has learned; more take twice the time.
         lag_bias: for models with a copy head: nats by which copies of the bars at each lag, from 0
             on, are likelier; lags beyond have 0. None: see `form.lag_bias`.
     """
@@ -41,6 +45,7 @@ class SamplingParams:
     typical_p: float = 1.0
     max_notes: int | Sequence[int] | bool | None = None
     avoid_parallels: bool = False
+    guidance: float = 1.0
     lag_bias: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -55,6 +60,7 @@ class SamplingParams:
         elif self.max_notes is not False:
             check_int("max_notes", self.max_notes, none_means="any number")
         check_bool("avoid_parallels", self.avoid_parallels)
+        check_float("guidance", self.guidance)
         if self.lag_bias is not None and not isinstance(self.lag_bias, Sequence):
             raise ParameterError("lag_bias", self.lag_bias, "expected a list of numbers, or None")
         for nats in self.lag_bias or ():

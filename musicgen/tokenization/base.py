@@ -287,11 +287,17 @@ class Tokenizer(TokenCoordinates):
             table[keys] = keys.start + (np.arange(len(keys)) + 7 * semitones) % 12
         return table[tokens]
 
+    def tritone_away(self) -> IntArray:
+        """Return each id with its pitch, chord or key a tritone higher or lower, in range. [V]"""
+        ids, ranks = np.arange(len(self.vocabulary)), self._pitch_ranks
+        return np.where(2 * ranks > ranks.max(), self.transpose(ids, -6), self.transpose(ids, 6))
+
     @cached_property
     def _pitch_ranks(self) -> IntArray:
         """The index of each id's pitch, -1 without one; ids a semitone apart differ by 1. [V]"""
-        ranks, pitches = np.full(len(self.vocabulary), -1), self.families["Pitch"]
-        ranks[pitches] = np.arange(len(pitches))
+        ranks = np.full(len(self.vocabulary), -1)
+        for pitches in (self.families["Pitch"], self.families.get("Ahead", range(0))):
+            ranks[pitches] = np.arange(len(pitches))
         return ranks
 
     def num_notes(self, tokens: NDArray[Any]) -> int:

@@ -14,10 +14,11 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from musicgen.midi import dumps, loads
-from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs, frozen_tokenizers
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
 from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.songs.grammar import part_orders
 from tests.tokenization.conftest import random_walk
+from tests.tokenizers import frozen_tokenizers
 
 # Short pieces reach the maximum length; few tokens repeat often.
 TINY = {

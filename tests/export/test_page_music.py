@@ -14,7 +14,13 @@ import torch
 from musicgen.attention import ELU, LinearAttention
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
-from musicgen.export.page import javascript_step, pack_weights, tokenizer_tables
+from musicgen.export.page import (
+    javascript_step,
+    pack_weights,
+    tokenizer_tables,
+    with_half_weights,
+)
+from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams, sample
 from musicgen.midi import TEMPO, KeySignature, Score, TimeSignature, Track, dumps, loads, notes_from
@@ -23,7 +29,7 @@ from musicgen.midi.score import PITCH_CLASSES
 from musicgen.position import RoPE
 from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label
-from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs, frozen_tokenizers
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import spelled
@@ -33,6 +39,7 @@ from musicgen.tokenization.remi.metre import METRES, without_long_gaps
 from tests.export.javascript import needs_node, run_worker
 from tests.generation.builders import music_model, small_model
 from tests.midi.test_damaged_files import BROKEN
+from tests.tokenizers import frozen_tokenizers
 
 SEED = 4242  # of pieces that no model was trained on
 BAND = {
@@ -300,9 +307,9 @@ ACCOMPANIED = """
       rewind() { fed.length = masks.length = 0; this.grammar = tokenizer.grammar(); },
       feed(token) { masks.push(composer.mask.includes(1) ? [...composer.mask.keys()].filter((i) => composer.mask[i]) : [token]);
         composer.mask.fill(0); fed.push(token); this.grammar.advance(token); } };
-    const composer = new Composer(model);
+    const composer = new Composer(() => model);
     composer.begin(makePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 99));
-    const params = { temperature: 1, top_p: 1, min_p: 0, typical_p: 1, top_k: null };
+    const params = { temperature: 1, top_p: 1, min_p: 0, typical_p: 1, top_k: null, guidance: 1 };
     for (const _ of composer.accompany({ seed: 1, params })) ;
     const [ahead, sampled, whole] = [[...fed], [...masks], composer.tokens];
     const again = composer.accompany({ seed: 2, params });
@@ -400,18 +407,31 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
           const { tokens } = composer;
           for (const _ of composer.accompany({ seed: 1, params: sampling })) ;
           const { tracks } = composer.score;
-          return { found: [tokens, composer.tokens], given: tracks.map(({ given }) => given) };
+          const found = [tokens, composer.tokens];
+          composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.melody)), 99));
+          const params = { ...sampling, temperature: 0, guidance: 3 };
+          for (const _ of composer.accompany({ seed: 1, params })) ;
+          return { found, guided: composer.tokens, given: tracks.map(({ given }) => given) };
         });
     """
     )
     song = Score(tracks=[Track("Voice", notes=notes_from([(0, 480, 60, 80)]))])
     data = {"content": json.loads(parts["content"]), "weights": parts["weights"]}
-    done = run_worker(tmp_path, data | {"file": list(dumps(song))}, body, ["weights"])
+    rows = [(480 * i, 480, 60 + p, 80) for i, p in enumerate((0, 4, 7, 4, 5, 9, 7, 5, 4, 2, 0, 0))]
+    melody = Score(tracks=[Track("Voice", notes=notes_from(rows))])
+    data |= {"file": list(dumps(song)), "melody": list(dumps(melody))}
+    done = run_worker(tmp_path, data, body, ["weights"])
     found, given = done["found"], done["given"]
     assert given == [True] + [False] * (len(given) - 1)
     for tokens in found:
         assert model.tokenizer.grammar().accepts(torch.tensor([tokens])).all()
         assert len(model.tokenizer.bar_starts(np.array(tokens), 48)) == 2
+    exact = MusicModel(with_half_weights(model.model), *list(vars(model).values())[1:])
+    pieces = [
+        exact.generate(melody, keep="voice", temperature=0, guidance=number)[0].tokens.tolist()
+        for number in (1, 3)
+    ]
+    assert done["guided"] == pieces[1] != pieces[0]
     times = model.tokenizer.times(np.array(found[0]))
     assert min(times[times >= 12]) in range(20, 48)  # an answer begins within the bar
 

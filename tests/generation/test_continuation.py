@@ -19,11 +19,12 @@ from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.position import Learnable, RoPE
-from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chords.progression import parse_chord
 from musicgen.tokenization.chords.symbols import chord_index
 from tests.generation.builders import SCORES, TOKENIZERS, music_model, run, small_model
 from tests.midi.test_audio import soundfont_bytes
+from tests.tokenizers import frozen_tokenizers
 
 
 @pytest.fixture(params=["remi", "groove2groove"])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
+from musicgen.generation.sampler import Sampler
 from musicgen.midi import (
     TEMPO,
     KeySignature,
@@ -18,10 +19,12 @@ from musicgen.midi import (
     loads,
     notes_from,
 )
+from musicgen.random import NoiseKey
 from musicgen.report.payload import score_payload
-from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chorale.frames import VOICES
 from tests.generation.builders import music_model
+from tests.tokenizers import frozen_tokenizers
 
 CHORALE, SONGS = Chorale(lead_probability=0.5), frozen_tokenizers()["songs"]
 BAR, NUM_BARS = 3 * 96, 5
@@ -267,6 +270,38 @@ def test_several_pieces_and_samples_at_once_are_those_alone():
     alone = [model.generate(score, **options, batch_size=1) for score in scores]
     assert together == [piece.tokens.tolist() for each in alone for piece in each]
     assert together[0] != together[1]
+
+
+@pytest.mark.parametrize("num_samples", [1, 2])
+def test_guidance_leads_away_from_what_is_given_a_tritone_away(num_samples):
+    model = music_model(SONGS)
+    options = {"keep": "voice", "temperature": 0, "guidance": 3, "num_samples": num_samples}
+    piece = model.generate(accompanied(), **options)[-1]
+    tokens, length = piece.tokens, len(piece.prompt.tokens)
+    grammar = SONGS.grammar()
+    sampler = Sampler(model.model, SONGS, model.request(**options))
+    state, is_free, masks = sampler._grammar_state(grammar, [piece.prompt]), [], []
+    for token in tokens[length:]:
+        masks.append(grammar.allowed(state)[0])
+        is_free.append(masks[-1].sum() > 1)
+        state = grammar.advance(state, [token])
+    heard = tokens.copy()  # by the model from which guidance leads away
+    for i in np.flatnonzero(~np.array(is_free)) + length:
+        family, _, pitch = SONGS.vocabulary.token(int(tokens[i])).partition("_")
+        if family == "Pitch":
+            heard[i] = SONGS.vocabulary.id(f"Pitch_{int(pitch) - 6}")
+    assert (heard != tokens).any()
+    logits, others = (
+        model.model(torch.from_numpy(x)[None], noise=NoiseKey((0,)))[0, length - 1 : -1]
+        for x in (tokens, heard)
+    )
+    free, allowed = torch.tensor(is_free), torch.stack(masks)
+    best, plain = (
+        x.masked_fill(~allowed, -torch.inf).argmax(1)[free]
+        for x in (3 * logits - 2 * others, logits)
+    )
+    assert torch.equal(best, torch.from_numpy(tokens[length:])[free])
+    assert (best != plain).any()
 
 
 @pytest.mark.parametrize(

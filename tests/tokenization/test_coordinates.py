@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization import REMI, Chorale, Groove2Groove, frozen_tokenizers
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, ROOTS, chord_number
+from tests.tokenizers import frozen_tokenizers
 
 NAMES = ("index", "time", "bar", "beat", "pitch", "chord")
 

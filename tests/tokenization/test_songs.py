@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import Songs, frozen_tokenizers
+from musicgen.tokenization import Songs
 from tests.tokenization.conftest import random_walk
+from tests.tokenizers import frozen_tokenizers
 
 SONGS = frozen_tokenizers()["songs"]
 PARTS = [*(part["name"] for part in SONGS.parts), "Chords"]

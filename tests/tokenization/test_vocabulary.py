@@ -7,8 +7,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.tokenization import REMI, Chorale, Groove2Groove, Tokenizer, frozen_tokenizers
+from musicgen.tokenization import REMI, Chorale, Groove2Groove, Tokenizer
 from musicgen.tokenization.vocabulary import save_json
+from tests.tokenizers import frozen_tokenizers
 
 FROZEN = Path(__file__).parents[2] / "tokenizers"
 FILES = {  # SHA-256 of tokenizers/NAME/vocab.json

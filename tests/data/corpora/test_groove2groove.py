@@ -7,8 +7,8 @@ from musicgen.data.corpora import SPLITS
 from musicgen.data.corpora.groove2groove import split_families
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from, write
-from musicgen.tokenization import frozen_tokenizers
 from tests.data.builders import Groove2GrooveMIDI
+from tests.tokenizers import frozen_tokenizers
 
 BEAT = 120
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]

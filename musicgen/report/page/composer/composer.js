@@ -3,8 +3,9 @@
 const MAX_TOKENS_PER_BAR = 1024;
 
 class Composer {
-  constructor(model) {
-    Object.assign(this, { model, tokenizer: model.tokenizer });
+  constructor(newModel) {
+    const model = newModel();
+    Object.assign(this, { model, newModel, tokenizer: model.tokenizer });
     this.mask = new Uint8Array(this.tokenizer.size);
     this.clear();
   }
@@ -101,13 +102,20 @@ class Composer {
   *#fill({ given, lead, written }, random, params) {
     const { model, tokenizer, prompt } = this;
     const [temperature, filters] = model.split(params);
+    const first = given.indexOf(null);
+    // What guidance leads away from: the model that hears the melody a tritone away.
+    const other = params.guidance === 1 ? null : (this.other ??= this.newModel());
+    const guided = (logit, i) => other.logits[i] + params.guidance * (logit - other.logits[i]);
     try {
       model.rewind([], prompt.barLength, temperature);
+      other?.rewind([], prompt.barLength, temperature);
       model.grammar.forbidParallels(params.avoid_parallels);
       model.grammar.give(lead, written);
       for (let at = 0; at < given.length; at++) {
         const until = tokenizer.hasParts ? given[at + 1] : undefined;
-        const token = given[at] ?? sampleToken(model.logits, model.grammar.allowed(this.mask, { until }), filters, random());
+        const logits = other ? model.logits.map(guided) : model.logits;
+        const token = given[at] ?? sampleToken(logits, model.grammar.allowed(this.mask, { until }), filters, random());
+        other?.feed(given[at] === null || at < first ? token : tokenizer.away[token]);
         if (given[at] === null && until !== undefined) at += token === until ? 1 : -1;
         this.tokens.push(token);
         model.feed(token);

@@ -6,7 +6,7 @@ const TOKENIZERS = { remi: BarTokenizer, songs: BarTokenizer, chorale: ChoraleTo
 class Desk {
   constructor({ tables, step, sampling, bytes }) {
     const tokenizer = new TOKENIZERS[tables.name](tables);
-    this.composer = new Composer(new Model(step, compileStep, bytes, tokenizer));
+    this.composer = new Composer(() => new Model(step, compileStep, bytes, tokenizer));
     this.sampling = sampling;
     this.job = 0;
     this.post("piece", this.piece());
