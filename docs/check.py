@@ -36,7 +36,7 @@ PREPARED = (  # what the pages call the reader's own
     "cp songs/songs_0000.mid song.mid",
     "cp bands/band-0000/band-0000_1.mid band.mid",
     "python train.py hydra.run.dir=RUN",
-    "python generate.py midi num_prompts=3 bars=8 out=generated/A",
+    "python generate.py checkpoint=RUN midi num_prompts=3 bars=8 out=generated/A",
     "python generate.py checkpoint=bach-chorales bars=8 out=chorale",
     "cp chorale/*.mid tune.mid; cp tune.mid chorale.mid; mkdir -p outputs/default",
     "for name in RUN_{A,B,C} outputs/default/A; do cp -rT RUN $name; done",
