@@ -73,6 +73,11 @@ def test_the_models_of_the_package_have_their_graphs(cache, name):
     assert isinstance(state, onnx_runtime.BoundState)
 
 
+def test_no_other_graphs_come_with_the_package():
+    models = [musicgen.load(name).model for name in musicgen.list_models()]
+    assert {cached.architecture(x) for x in models} == {x.stem for x in cached.SHIPPED.iterdir()}
+
+
 def test_auto_makes_a_graph_after_enough_steps_and_reports_a_failure_once(cache, monkeypatch):
     def fail(step):
         raise RuntimeError("no exporter\nwith a long story")
