@@ -104,7 +104,7 @@ class Composer {
     const [temperature, filters] = model.split(params);
     const first = given.indexOf(null);
     // What guidance leads away from: the model that hears the melody a tritone away.
-    const other = params.guidance === 1 ? null : (this.other ??= this.newModel());
+    const other = params.guidance === 1 ? null : (this.other ??= Object.assign(this.newModel(), { maxSnapshots: 0 }));
     const guided = (logit, i) => other.logits[i] + params.guidance * (logit - other.logits[i]);
     try {
       model.rewind([], prompt.barLength, temperature);
