@@ -38,8 +38,8 @@ export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs
 page: $(STAMP) ## Write a run as one HTML file that composes: make page FROM=outputs/... TO=song.html
 	$(RUN) -m musicgen.pretrained --format page "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=song.html))"
 
-pretrained: $(STAMP) ## Train, export and measure the models of the package (hours)
-	$(RUN) -m benchmarks.pretrained
+pretrained: $(STAMP) ## Train, export and measure groove-small (hours): make pretrained BANDS=folder of bands by others
+	$(RUN) -m benchmarks.pretrained --bands "$(or $(BANDS),$(error give BANDS=FOLDER))"
 
 table: $(STAMP) ## Published figures beside those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))

@@ -1,4 +1,4 @@
-"""What a copy head costs beside the model of songs-small: training, decoding, memory.
+"""What a copy head costs: training of a small model, decoding of songs-small, memory.
 
 Decoding is timed with a full ring: a whole token with ONNX Runtime, grammar and sampling included.
 """

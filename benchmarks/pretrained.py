@@ -1,14 +1,14 @@
 """Train and export a model of the package, and measure groove-small: make pretrained.
 
-    python -m benchmarks.pretrained [--model NAME] [--settings NAME=VALUE ...]
-    python -m benchmarks.pretrained --measure [--bands FOLDER]
+    python -m benchmarks.pretrained --bands FOLDER [--measure]
+    python -m benchmarks.pretrained --model NAME [--settings NAME=VALUE ...]
 
 The model is trained in the steps of recipes.yaml, or their training resumed, and exported to
 musicgen/pretrained/NAME in half precision; `--measure` takes it as it is. songs-small needs the
 folders of its corpora as settings (data.corpora.*.root), and benchmarks/songs.py measures it.
 groove-small continues composed bands that it never heard, and the measures go to
 results/pretrained.json. Notes that are longer than any of their track in the prompt are counted
-with and without `hold_durations`, in bands of others with --bands, too.
+with and without `hold_durations`, in the bands of others in --bands, too.
 """
 
 import argparse
@@ -47,6 +47,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/pretrained"))
     parser.add_argument("--settings", nargs="*", default=[], help="further settings of train.py")
     args = parser.parse_args()
+    if args.model == GROOVE and not args.bands:
+        parser.error(f"{GROOVE} is measured on bands of others, too: give --bands FOLDER")
     if not args.measure:
         run = trained(args.model, args.out, args.settings)
         load(run).save_pretrained(PRETRAINED / args.model, dtype="float16")
@@ -102,16 +104,12 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     settings = [f"prompt={composed}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
     run("generate.py", f"checkpoint={PRETRAINED / GROOVE}", *settings, f"out={new}")
     measured = Path(f"{new}-measured")
-    run(
-        "evaluate.py",
-        "metrics=[descriptors,style,originality]",
-        f"generated={new}",
-        f"out={measured}",
-    )
+    metrics = "metrics=[descriptors,style,originality]"
+    run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
     for row in [*measures(measured), *known_passages(measured)]:
         yield {"prompts": "composed", **row}
     for kind, source in {"composed": composed, "bands": args.bands}.items():
-        for hold in (False, True) if source else ():
+        for hold in (False, True):
             yield {"prompts": kind, **longer_notes(source, args.prompts, hold=hold)}
 
 
