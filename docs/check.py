@@ -32,7 +32,7 @@ LEFT_OUT = {  # what in a command needs what cannot be had here
 MADE = {r"(outputs/default|generated)/DATE_TIME": r"\1/A", "/my/": "$HOME/"}  # of pages' names
 PREPARED = (  # what the pages call the reader's own
     f"ln -sf {ROOT}/{{train,generate,evaluate}}.py {ROOT}/Makefile .",
-    "for name in my pop prompt 'My Song (1)'; do cp midi/pop_0000.mid \"$name.mid\"; done",
+    "for name in my prompt 'My Song (1)'; do cp midi/pop_0000.mid \"$name.mid\"; done",
     "cp songs/songs_0000.mid song.mid",
     "cp bands/band-0000/band-0000_1.mid band.mid",
     "python train.py hydra.run.dir=RUN",
