@@ -6,9 +6,9 @@
 The model is trained in the steps of recipes.yaml, or their training resumed, and exported to
 musicgen/pretrained/NAME in half precision; `--measure` takes it as it is. songs-small needs the
 folders of its corpora as settings (data.corpora.*.root), and benchmarks/songs.py measures it.
-groove-small continues composed bands that it never heard, and the measures go to
-results/pretrained.json. Notes that are longer than any of their track in the prompt are counted
-with and without `hold_durations`, in the bands of others in --bands, too.
+groove-small continues composed bands that it never heard, and those of others in --bands; the
+measures go to results/pretrained.json. Notes that are longer than any of their track in the prompt
+are counted with and without `hold_durations`.
 """
 
 import argparse
@@ -100,15 +100,15 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield each measure of groove-small's continuations."""
     composed = args.out / f"prompts-groove-{args.prompts}"
     compose_corpus(composed, kind="groove", num_pieces=args.prompts, seed=HELD_OUT_SEED)
-    new = args.out / f"{GROOVE}-{time.time_ns()}"
-    settings = [f"prompt={composed}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
-    run("generate.py", f"checkpoint={PRETRAINED / GROOVE}", *settings, f"out={new}")
-    measured = Path(f"{new}-measured")
-    metrics = "metrics=[descriptors,style,originality]"
-    run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
-    for row in [*measures(measured), *known_passages(measured)]:
-        yield {"prompts": "composed", **row}
     for kind, source in {"composed": composed, "bands": args.bands}.items():
+        new = args.out / f"{GROOVE}-{kind}-{time.time_ns()}"
+        settings = [f"prompt={source}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
+        run("generate.py", f"checkpoint={PRETRAINED / GROOVE}", *settings, f"out={new}")
+        measured = Path(f"{new}-measured")
+        metrics = "metrics=[descriptors,style,originality]"
+        run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
+        for row in [*measures(measured), *known_passages(measured)]:
+            yield {"prompts": kind, **row}
         for hold in (False, True):
             yield {"prompts": kind, **longer_notes(source, args.prompts, hold=hold)}
 
