@@ -31,9 +31,9 @@ class SamplingParams:
         avoid_parallels: let no two voices move in parallel fifths or octaves, for tokenizers of
             voices.
         guidance: how much more than it has learned a model heeds what it is given (`keep`): logits
-            l become m + guidance (l - m), where m are those of the same model that hears the given
-            tokens a tritone away. In place of no condition (classifier-free guidance, Ho & Salimans
-            2022) that is one of equal rhythm. 1: as it has learned; more take twice the time.
+            l become m + guidance (l - m), where m are those of the same model that hears what is
+            given behind the prompt a tritone away, where classifier-free guidance (Ho & Salimans
+            2022) leaves it out. 1: as it has learned; others take twice the time.
         lag_bias: for models with a copy head: nats by which copies of the bars at each lag, from 0
             on, are likelier; lags beyond have 0. None: see `form.lag_bias`.
     """
