@@ -117,7 +117,9 @@ class Sampler:
         # With guidance the model has as many rows again, which hear what is given a tritone away.
         sides = 1 + (guidance != 1 and any(len(prompt.given) for prompt in prompts))
         away = torch.from_numpy(self.tokenizer.tritone_away())
-        logits, model_state, positions = self.prefill(prompts, of_row.repeat(sides))
+        heard_by = prompts if sides == 1 else [*prompts, *map(self._tritone_away, prompts)]
+        of_sides = torch.cat([of_row + side * len(prompts) for side in range(sides)])
+        logits, model_state, positions = self.prefill(heard_by, of_sides)
         running, bar_lengths = list(rows), torch.tensor([row.prompt.bar_length for row in rows])
         bar_lengths = bar_lengths.repeat(sides)
         while True:
@@ -149,6 +151,12 @@ class Sampler:
             positions = next_coordinates(names, positions, heard, where, bar_lengths)
             logits, model_state = self._step(heard, positions, model_state)
 
+    def _tritone_away(self, prompt: Prompt) -> Prompt:
+        """Return a prompt whose last bar, which is to be written, is a tritone away."""
+        is_new = self.tokenizer.times(prompt.tokens) >= prompt.end_time
+        away = self.tokenizer.tritone_away()[prompt.tokens]
+        return replace(prompt, tokens=np.where(is_new, away, prompt.tokens))
+
     def _grammar_state(self, grammar: Grammar[Any], prompts: Sequence[Prompt]) -> GrammarState:
         """Return the grammar's state after each prompt, with all that the request asks for."""
         request = self.request
@@ -164,9 +172,9 @@ class Sampler:
             notes = [[track.notes for track in prompt.score.tracks] for prompt in prompts]
             longest = [[int(x["duration"].max(initial=0)) // step for x in own] for own in notes]
             state = grammar.shorten(state, longest)
-        state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
         written = [prompt.written for prompt in prompts]
         state = grammar.give(state, [prompt.given for prompt in prompts], written)
+        state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
         end = torch.tensor([request.end_time(prompt) or NEVER for prompt in prompts])
         may_end = torch.full_like(end, 0 if request.allow_end else NEVER)
         if request.ending == "close":
@@ -177,7 +185,7 @@ class Sampler:
     def prefill(self, prompts: Sequence[Prompt], rows: Tensor) -> tuple[Tensor, ModelState, Tensor]:
         """Return logits [B, V], the state and positions [B, P] after the prompts at `rows` [B].
 
-        Prompts are sorted by length; those of equal length go through the model together.
+        Neighbours of equal length go through the model together.
         """
         tokenizer, names, device = self.tokenizer, self.model.coordinate_names, self.engine.device
         outputs = []

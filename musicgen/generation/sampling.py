@@ -32,8 +32,8 @@ class SamplingParams:
             voices.
         guidance: how much more than it has learned a model heeds what it is given (`keep`): logits
             l become m + guidance (l - m), where m are those of the same model that hears what is
-            given behind the prompt a tritone away, where classifier-free guidance (Ho & Salimans
-            2022) leaves it out. 1: as it has learned; others take twice the time.
+            given of the new bars a tritone away, where classifier-free guidance (Ho & Salimans
+            2022) gives nothing. 1: as it has learned; others take up to twice the time.
         lag_bias: for models with a copy head: nats by which copies of the bars at each lag, from 0
             on, are likelier; lags beyond have 0. None: see `form.lag_bias`.
     """

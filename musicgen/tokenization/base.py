@@ -288,9 +288,9 @@ class Tokenizer(TokenCoordinates):
         return table[tokens]
 
     def tritone_away(self) -> IntArray:
-        """Return each id with its pitch, chord or key a tritone higher or lower, in range. [V]"""
-        ids, ranks = np.arange(len(self.vocabulary)), self._pitch_ranks
-        return np.where(2 * ranks > ranks.max(), self.transpose(ids, -6), self.transpose(ids, 6))
+        """Return each id with its pitch, if it has one, a tritone higher or lower, in range. [V]"""
+        ranks = self._pitch_ranks
+        return np.arange(len(ranks)) + np.where(2 * ranks > ranks.max(), -6, 6) * (ranks >= 0)
 
     @cached_property
     def _pitch_ranks(self) -> IntArray:

@@ -102,7 +102,6 @@ class Composer {
   *#fill({ given, lead, written }, random, params) {
     const { model, tokenizer, prompt } = this;
     const [temperature, filters] = model.split(params);
-    const first = given.indexOf(null);
     // What guidance leads away from: the model that hears the melody a tritone away.
     const other = params.guidance === 1 ? null : (this.other ??= Object.assign(this.newModel(), { maxSnapshots: 0 }));
     const guided = (logit, i) => other.logits[i] + params.guidance * (logit - other.logits[i]);
@@ -115,7 +114,7 @@ class Composer {
         const until = tokenizer.hasParts ? given[at + 1] : undefined;
         const logits = other ? model.logits.map(guided) : model.logits;
         const token = given[at] ?? sampleToken(logits, model.grammar.allowed(this.mask, { until }), filters, random());
-        other?.feed(given[at] === null || at < first ? token : tokenizer.away[token]);
+        other?.feed(given[at] === null ? token : tokenizer.away[token]);
         if (given[at] === null && until !== undefined) at += token === until ? 1 : -1;
         this.tokens.push(token);
         model.feed(token);
