@@ -50,8 +50,8 @@ def main() -> None:
     if args.model == GROOVE and not args.bands:
         parser.error(f"{GROOVE} is measured on bands of others, too: give --bands FOLDER")
     if not args.measure:
-        run = trained(args.model, args.out, args.settings)
-        load(run).save_pretrained(PRETRAINED / args.model, dtype="float16")
+        model = load(trained(args.model, args.out, args.settings))
+        model.save_pretrained(PRETRAINED / args.model, dtype="float16")
     if args.model == GROOVE:
         store(list(rows(args)))
         tables.main()
