@@ -125,11 +125,13 @@ class Sampler:
         while True:
             allowed = grammar.allowed(state)
             uniform = torch.tensor([next(row.numbers) for row in running], dtype=torch.float64)
-            own, other = logits[: len(running)], logits[-len(running) :]
-            guided = other + guidance * (own - other)
-            token = sample(guided, self._sampling, allowed=allowed, uniform=uniform)
-            is_given = allowed.sum(dim=1) == 1
-            heard = torch.cat([token, torch.where(is_given, away[token], token)][:sides])
+            if sides == 2:
+                own, other = logits.chunk(2)
+                logits = other + guidance * (own - other)
+            token = heard = sample(logits, self._sampling, allowed=allowed, uniform=uniform)
+            if sides == 2:
+                is_given = allowed.sum(dim=1) == 1
+                heard = torch.cat([token, torch.where(is_given, away[token], token)])
 
             state = grammar.advance(state, token)
             new = zip(token.tolist(), state.time.tolist(), state.finished.tolist(), strict=True)

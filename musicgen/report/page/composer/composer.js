@@ -105,6 +105,7 @@ class Composer {
     // What guidance leads away from: the model that hears the melody a tritone away.
     const other = params.guidance === 1 ? null : (this.other ??= Object.assign(this.newModel(), { maxSnapshots: 0 }));
     const guided = (logit, i) => other.logits[i] + params.guidance * (logit - other.logits[i]);
+    const logits = () => (other ? model.logits.map(guided) : model.logits);
     try {
       model.rewind([], prompt.barLength, temperature);
       other?.rewind([], prompt.barLength, temperature);
@@ -112,8 +113,7 @@ class Composer {
       model.grammar.give(lead, written);
       for (let at = 0; at < given.length; at++) {
         const until = tokenizer.hasParts ? given[at + 1] : undefined;
-        const logits = other ? model.logits.map(guided) : model.logits;
-        const token = given[at] ?? sampleToken(logits, model.grammar.allowed(this.mask, { until }), filters, random());
+        const token = given[at] ?? sampleToken(logits(), model.grammar.allowed(this.mask, { until }), filters, random());
         other?.feed(given[at] === null ? token : tokenizer.away[token]);
         if (given[at] === null && until !== undefined) at += token === until ? 1 : -1;
         this.tokens.push(token);
