@@ -33,7 +33,7 @@ from musicgen.validation import check_int
 
 
 def main(cfg: DictConfig) -> float:
-    """Build, fit and test a model; return the best validation loss for sweeps, inf without any."""
+    """Build, fit and test a model; return the best validation score for sweeps, inf without any."""
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):

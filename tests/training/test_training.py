@@ -21,8 +21,9 @@ def test_runs_are_reproducible_and_resumed_runs_match_uninterrupted_ones(run, tm
     losses = [full[step]["train/loss"] for step in range(6)]
     assert len(set(losses)) == 6
     assert [first[step]["train/loss"] for step in range(3)] == losses[:3]
-    # Batches, noise, redraws, schedule and optimizer continue.
-    assert [second[step]["train/loss"] for step in range(3, 6)] == losses[3:]
+    # Batches, noise, redraws, schedule, optimizer and sums continue.
+    for name in ("train/loss", "train/tokens"):
+        assert [second[step][name] for step in range(3, 6)] == [full[x][name] for x in range(3, 6)]
     assert second[5]["val/loss"] == full[5]["val/loss"]
     for row in full.values():  # both groups of Muon follow the schedule
         matrices, others = (float(row[f"lr-MuonAdamW/{x}"]) for x in ("matrices", "others"))
