@@ -151,9 +151,7 @@ def _contents_table(pieces: Sequence[ReportPiece]) -> str:
 
 
 def verdict_section(
-    sentences: Iterable[tuple[str, str, str, str]],
-    rows: Sequence[Mapping[str, Any]],
-    plot: bytes,
+    sentences: Iterable[tuple[str, str, str, str]], rows: Sequence[Mapping[str, Any]], plot: bytes
 ) -> str:
     """Return a verdict as HTML, above the music.
 

@@ -7,11 +7,4 @@ from musicgen.tokenization.remi.metre import METRES
 from musicgen.tokenization.remi.tokenizer import REMI
 from musicgen.tokenization.songs.tokenizer import Songs
 
-__all__ = [
-    "METRES",
-    "REMI",
-    "Chorale",
-    "Groove2Groove",
-    "Songs",
-    "Tokenizer",
-]
+__all__ = ["METRES", "REMI", "Chorale", "Groove2Groove", "Songs", "Tokenizer"]

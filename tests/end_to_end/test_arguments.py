@@ -5,12 +5,7 @@ from functools import reduce
 import pytest
 import yaml
 
-from musicgen.cli.arguments import (
-    named_values,
-    quoted_paths,
-    resumed_arguments,
-    with_lightnings,
-)
+from musicgen.cli.arguments import named_values, quoted_paths, resumed_arguments, with_lightnings
 from musicgen.errors import UserError
 
 

@@ -185,8 +185,7 @@ def test_a_logger_that_is_not_installed_is_named(here, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("script", "imported"),
-    [("train.py", "pytorch_lightning"), ("evaluate.py", "numpy")],
+    ("script", "imported"), [("train.py", "pytorch_lightning"), ("evaluate.py", "numpy")]
 )
 def test_ctrl_c_during_imports(tmp_path, script, imported, monkeypatch):
     interrupt = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"

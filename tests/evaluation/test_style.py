@@ -14,12 +14,7 @@ from musicgen.checkpoints import build
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.evaluation.generated_files import write_manifest
-from musicgen.evaluation.references import (
-    find_original,
-    open_pairs,
-    read_manifest,
-    usual_measure,
-)
+from musicgen.evaluation.references import find_original, open_pairs, read_manifest, usual_measure
 from musicgen.evaluation.style import PARTS
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
@@ -170,7 +165,7 @@ def test_pieces_without_a_partner_are_listed_with_reasons(tmp_path, inputs, meas
     manifest = json.loads((new / "generation.json").read_text())
     manifest["pieces"] += [
         {**rows["piece_0.mid"], "file": "free.mid", "prompt": "from nothing"}
-        | {"prompt end": 0, "prompt beats": 0},
+        | {"prompt end": 0, "prompt beats": 0}
     ]
     (new / "generation.json").write_text(json.dumps(manifest))
     write(hands(), new / "free.mid")

@@ -3,12 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from musicgen.metrics.position_loss import (
-    LossSummary,
-    length_summaries,
-    loss_curve,
-    unit_values,
-)
+from musicgen.metrics.position_loss import LossSummary, length_summaries, loss_curve, unit_values
 
 NAN = math.nan
 

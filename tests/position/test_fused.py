@@ -34,10 +34,7 @@ def gradients(num_realizations: int | None, rows: int, gated: bool) -> list[torc
 @needs_compiler
 @pytest.mark.parametrize(
     ("backend", "num_realizations", "rows", "gated"),
-    [
-        ("aot_eager", None, 1, False),
-        pytest.param("inductor", 8, 3, True, marks=pytest.mark.slow),
-    ],
+    [("aot_eager", None, 1, False), pytest.param("inductor", 8, 3, True, marks=pytest.mark.slow)],
 )
 def test_compiled_equals_plain(monkeypatch, backend, num_realizations, rows, gated):
     plain = gradients(num_realizations, rows, gated)

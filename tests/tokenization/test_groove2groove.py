@@ -13,10 +13,7 @@ def decoded(**notes):
     """A decoded Score, from rows (onset, duration, pitch) in 12ths of a beat."""
     programs = {"Bass": 33, "Drums": 0, "Guitar": 27, "Piano": 0, "Strings": 48}
     rows = {name: [(40 * s, 40 * d, p, 80) for s, d, p in notes.get(name, [])] for name in NAMES}
-    return Score(
-        480,
-        [Track(n, programs[n], n == "Drums", notes_from(rows[n])) for n in NAMES],
-    )
+    return Score(480, [Track(n, programs[n], n == "Drums", notes_from(rows[n])) for n in NAMES])
 
 
 def test_a_small_score_by_hand(names):

@@ -58,8 +58,7 @@ def test_every_experiment_is_listed():
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow if "cifar10" in n else ()) for n in NOT_MUSIC],
+    "name", [pytest.param(n, marks=pytest.mark.slow if "cifar10" in n else ()) for n in NOT_MUSIC]
 )
 def test_experiments_train_on_made_samples(config, tmp_path, name):
     task, method = NOT_MUSIC[name]

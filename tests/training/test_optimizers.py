@@ -10,11 +10,7 @@ from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
 from musicgen.training.optimizers import MuonAdamW, parameter_groups
-from musicgen.training.schedules import (
-    inverse_sqrt,
-    warmup_cooldown,
-    warmup_cosine,
-)
+from musicgen.training.schedules import inverse_sqrt, warmup_cooldown, warmup_cosine
 
 VOCABULARY = 7
 SMALL = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=24")

@@ -31,11 +31,7 @@ def uninterrupted(config, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("step", "how", "place"),
-    [
-        (3, "end", "moved"),
-        (5, "signal", "copied"),
-        (3, "validation", "same"),
-    ],
+    [(3, "end", "moved"), (5, "signal", "copied"), (3, "validation", "same")],
 )
 def test_the_best_is_that_of_an_uninterrupted_run(run, uninterrupted, tmp_path, step, how, place):
     rows, full = uninterrupted

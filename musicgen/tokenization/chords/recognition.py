@@ -83,8 +83,7 @@ def _beats(score: Score) -> tuple[NDArray[np.int64], FloatArray]:
     signatures = [TimeSignature(0, 4, 4), *score.time_signatures]
     latest = np.searchsorted([s.tick for s in signatures], starts, side="right") - 1
     per_bar = np.array([_beats_in_bar(s) for s in signatures])[latest]
-    num, den = np.array([s[1:] for s in signatures])[latest[-1]]
-    lines = np.append(starts, starts[-1] + 4 * score.ticks_per_beat * num // den)
+    lines = np.append(starts, starts[-1] + score.bar_ticks(signatures[latest[-1]]))
     bar = np.repeat(np.arange(len(starts)), per_bar)
     beat = np.arange(len(bar)) - (np.cumsum(per_bar) - per_bar)[bar]
     count = per_bar[bar]
