@@ -60,8 +60,10 @@ class Continuation:
 
     @property
     def num_new_tokens(self) -> int:
-        num_added = len(self.tokens) - len(self.prompt.tokens)
-        return num_added - int((self.prompt.given[len(self.prompt.tokens) :] >= 0).sum())
+        prompt, num_added = self.prompt, len(self.tokens) - len(self.prompt.tokens)
+        num_given = int((prompt.given[len(prompt.tokens) :] >= 0).sum())
+        # The bar behind those of parts that are given ends the piece, and is not added.
+        return num_added - num_given + bool(prompt.kept and prompt.kept.stop is not None)
 
     @property
     def new_score(self) -> Score:

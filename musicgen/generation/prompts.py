@@ -220,8 +220,7 @@ def kept_prompt(
         UserError: the piece has no such parts or bars, or the model cannot write to them.
     """
     lines = score.bar_starts().tolist()
-    _, numerator, denominator = score.metre_at(lines[-1])
-    lines.append(lines[-1] + 4 * score.ticks_per_beat * numerator // denominator)
+    lines.append(lines[-1] + score.bar_ticks(score.metre_at(lines[-1])))
     if (bars[1] or 0) >= len(lines):
         raise UserError(f"{name}: rewrite: expected some of its {len(lines) - 1} bars")
     first = lines[min(bars[0], len(lines) - 1)]
@@ -237,6 +236,9 @@ def kept_prompt(
     seen = [*others, *asked, *(m for m in chords if m.tick < first)]
     stay = [m for m in chords if not (first <= m.tick < end or recognised)]
     own = replace(score, markers=sorted([*others, *asked, *stay]))
+    # The tokens' bars may not be the file's: they begin where it is cut.
+    cuts = [score.metre_at(tick)._replace(tick=tick) for tick in (first, end)]
+    score = replace(score, time_signatures=sorted({*score.time_signatures, *cuts}))
     score = tokenizer.in_time(replace(score, markers=sorted(seen, key=lambda m: m.tick)))
     per_tick = Fraction(tokenizer.steps_per_beat, score.ticks_per_beat)
     start = round(first * per_tick)

@@ -199,6 +199,8 @@ def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
             assert {row[3] for row in others} <= {90, 88}  # the part's usual velocity
     assert others
     assert piece.new_score.num_notes == len(others)
+    given = piece.prompt.given[:-1]  # without the bar that would follow
+    assert piece.num_new_tokens == len(piece.tokens) - (given >= 0).sum()
     told_apart = score_payload(file, 0, given=piece.prompt.untouched)["tracks"]
     assert sum(track["given"].count(0) for track in told_apart) == len(others)
     # The bars are the file's, and so are the chords that were asked for.
@@ -245,6 +247,17 @@ def test_an_incomplete_bar_of_a_song_is_as_long_as_in_the_file(first, end, promp
     assert piece.tokens.tolist() == whole.tokens.tolist()
     assert found.tracks == [*map(cut, file.tracks)]
     assert found.time_signatures == metres
+
+
+@pytest.mark.parametrize(("bars", "first", "end"), [("2", 312, 624), ("4", 936, 1248)])
+def test_bars_of_a_metre_without_a_token_are_rewritten_whole(bars, first, end):
+    score = accompanied()
+    score.time_signatures = [TimeSignature(0, 13, 16)]
+    (piece,), (file,) = write(score, SONGS, rewrite=bars, seed=1)
+    assert piece.prompt.span == (first, end)
+    for track, own in zip(file.tracks, score.tracks, strict=True):
+        for span in ((0, first), (end, 9999)):
+            assert notes_between(track, *span) == notes_between(own, *span)
 
 
 def test_a_continuation_is_of_the_parts_of_its_piece():

@@ -249,7 +249,7 @@ class Songs(InBars):
         self, score: Score, names: Sequence[str], start: int, stop: int | None
     ) -> KeptParts:
         losses = self.in_bars(score)
-        edges = np.append(score.bar_starts(), 2**39)
+        edges = np.array([*score.bar_starts(), *(s.tick for s in score.time_signatures), 2**39])
         ticks = np.unique(np.maximum([edges - 1, edges], 0))
         places = np.stack([ticks, losses.move(ticks)])
         tick = np.array([start, stop or 0]) * score.ticks_per_beat / POSITIONS_PER_BEAT
