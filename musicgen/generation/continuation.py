@@ -162,9 +162,7 @@ class Continuation:
             tempos = np.insert(tempos, 0, (0, self.prompt.tempo))
 
         def changes(events: Sequence[Any]) -> list[Any]:
-            return [
-                event._replace(tick=event.tick - start) for event in events if event.tick >= start
-            ]
+            return [e._replace(tick=e.tick - start) for e in events if e.tick >= start]
 
         signatures, markers = changes(self.score.time_signatures), changes(self.score.markers)
         metre = self.prompt.metre
@@ -180,8 +178,12 @@ class Continuation:
         ticks, (first, stop) = own.ticks_per_beat, self.prompt.span
         roles, tracks = np.array(kept.roles, dtype=object), [*untouched.tracks]
         for index in kept.written:
-            written = self.score.tracks[index]
-            notes = written.notes[written.notes["onset"] >= self.prompt.end_tick * (first > 0)]
+            written, begin = self.score.tracks[index], self.prompt.end_tick * (first > 0)
+            notes = written.notes.copy()
+            early = np.maximum(begin - notes["onset"], 0) * (kept.stop is None)  # frames go on
+            notes["onset"] += early
+            notes["duration"] -= early
+            notes = notes[(notes["onset"] >= begin) & (notes["duration"] > 0)]
             end = to_grid(notes["onset"] + notes["duration"], ticks, TICKS_PER_BEAT)
             onset = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
             notes["onset"], end = (

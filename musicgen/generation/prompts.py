@@ -94,7 +94,10 @@ class Prompt:
         for track, role in zip(self.own.tracks, self.kept.roles, strict=True):
             onset = track.notes["onset"]
             stays = (onset < self.span[0]) | (onset >= self.span[1]) | (role not in self.written)
-            tracks.append(replace(track, notes=track.notes[stays]))
+            notes = track.notes[stays]
+            if self.kept.stop is None and role in self.written:  # frames go on, in a new note
+                notes["duration"] = np.minimum(notes["duration"], self.span[0] - notes["onset"])
+            tracks.append(replace(track, notes=notes))
         return replace(self.own, tracks=tracks)
 
     @property

@@ -116,10 +116,22 @@ def test_first_bars_of_the_other_voices_are_kept_on_request():
         changed |= track != own
     assert changed
     assert file.tracks[0] == score.tracks[0]
+    for track, own in zip(file.tracks[1:], score.tracks[1:], strict=True):
+        kept = [(on, min(length, 2 * BAR - on), *rest) for on, length, *rest in own.notes.tolist()]
+        assert notes_between(track, 0, 2 * BAR) == [row for row in kept if row[0] < 2 * BAR]
 
 
 CHORDS = Score(96, [Track("Piano", notes=notes_from([(0, 9, 60, 64), (0, 9, 64, 64)]))])
 ALTO = Score(96, [Track("Alto", notes=notes_from([(0, 9, 60, 64)])), Track("Soprano")])
+
+
+def test_other_tracks_than_the_named_voices_stay():
+    score = song()
+    (alone,), _ = write(score, keep="soprano")
+    score.tracks += CHORDS.tracks
+    (piece,), (file,) = write(score, keep="soprano")
+    assert piece.tokens.tolist() == alone.tokens.tolist()
+    assert file.tracks[-1:] == CHORDS.tracks
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,7 @@ class Chorale(Tokenizer):
             raise ParameterError("keep", ",".join(names), expected)
         leading = [voice in kept for voice in range(NUM_VOICES)]
         parts = self._voices(score, leading)
-        pairs = zip(parts, VOICES, strict=True)
-        named = [replace(part, name=voice) for part, voice in pairs if part is not None]
+        named = [replace(t, name=voice) for t, voice in zip(parts, VOICES, strict=True) if t]
         ids = self.lead(self.encode(replace(score, tracks=named)), leading)
         first = 1 + NUM_VOICES * (LEAD + start)
         if ids[0] not in self.families["Lead"] or first >= len(ids) - 1:
@@ -195,13 +194,15 @@ class Chorale(Tokenizer):
         ids[first:-1] = np.where(of_leading, ids[first:-1], -1)
         voice_of = {id(part): voice for voice, part in enumerate(parts)}
         roles = [voice_of.get(id(track)) for track in score.tracks]
-        return KeptParts(ids, roles, [voice for voice, leads in enumerate(leading) if not leads])
+        return KeptParts(ids, roles, np.flatnonzero(~np.array(leading)).tolist(), start)
 
     def _voices(self, score: Score, leading: Sequence[bool]) -> list[Track | None]:
         """Return the track of each voice of a score, without drums and empty tracks."""
         sung = [track for track in score.tracks if len(track.notes) and not track.is_drum]
-        parts, names = [track.notes for track in sung], [track.name for track in sung]
         kept = np.flatnonzero(leading).tolist()
+        if {*kept} <= {find_voice(track.name) for track in sung}:  # a piano is none of the voices
+            sung = [track for track in sung if find_voice(track.name) is not None]
+        parts, names = [track.notes for track in sung], [track.name for track in sung]
         if len(parts) == len(kept) and None in [find_voice(name) for name in names]:
             heights = [-float(notes["pitch"].mean()) for notes in parts]
             highest = np.argsort(heights, kind="stable").tolist()
