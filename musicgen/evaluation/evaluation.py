@@ -325,14 +325,14 @@ def _music_beside(
 
 def _row(line: Line) -> TableRow:
     """Return the means of a measure and of what it stands beside, and their difference."""
-    same_pieces = line.values.keys() == line.others.keys()
-    compare = paired_difference if same_pieces else unpaired_difference
+    paired = line.values.keys() == line.others.keys()
+    compare = paired_difference if paired else unpaired_difference
     row: TableRow = {"measure": line.measure}
     for prefix, values in (("", line.values), ("beside_", line.others)):
         found = Summary.of(values.values())
         row |= {f"{prefix}{name}": getattr(found, name) for name in ("n", "mean", "low", "high")}
         row.setdefault("beside", line.beside)
-    _, mean, low, high, _ = compare(line.values, line.others)
+    _, mean, low, high, *_ = compare(line.values, line.others)
     return row | {"difference": mean, "difference_low": low, "difference_high": high}
 
 
@@ -343,10 +343,9 @@ def _differences(lines: Mapping[str, Sequence[Line]], seed: int) -> list[TableRo
     for first, second in combinations(values, 2):
         for measure in (name for name in values[first] if name in values[second]):
             old, new = values[first][measure], values[second][measure]
-            n, mean, low, high, p = paired_difference(new, old, seed=seed)
+            n, mean, low, high, p, (new_mean, old_mean) = paired_difference(new, old, seed=seed)
             row = {"measure": measure, "first": first, "second": second, "n": n}
-            row["first_mean"] = mean_of_valid(np.array([*old.values()]))
-            row["second_mean"] = mean_of_valid(np.array([*new.values()]))
+            row |= {"first_mean": old_mean, "second_mean": new_mean}
             rows.append({**row, "difference": mean, "low": low, "high": high, "p_holm": p})
     corrected = holm([row["p_holm"] for row in rows])
     return [{**row, "p_holm": p} for row, p in zip(rows, corrected, strict=True)]

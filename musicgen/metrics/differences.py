@@ -22,6 +22,7 @@ class Difference(NamedTuple):
     low: float  # see `mean_interval`
     high: float
     p: float  # two-sided; NaN of sets that are not paired
+    means: tuple[float, float]  # of the values that are compared, in both sets
 
 
 def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Difference:
@@ -30,8 +31,9 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
     The p value is that of the permutation test: how often the mean difference is as far from 0 if
     the two values of each piece change places at random, 9,999 times; exact for up to 13 pieces.
     """
-    found = np.array([first[name] - second[name] for name in first.keys() & second.keys()])
-    valid = np.sort(found[~np.isnan(found)])  # in an order that does not depend on hashes
+    names = sorted(x for x in first.keys() & second.keys() if not np.isnan(first[x] - second[x]))
+    a, b = (np.array([values[name] for name in names]) for values in (first, second))
+    valid, means = np.sort(a - b), (mean_of_valid(a), mean_of_valid(b))
     summary = Summary.of(valid)
     p = np.nan
     if summary.n > 1:
@@ -41,7 +43,7 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
     low, high = summary.low, summary.high
     if summary.n > 1 and not valid.any():
         low = high = 0.0  # no piece differs
-    return Difference(summary.n, summary.mean, low, high, float(p))
+    return Difference(summary.n, summary.mean, low, high, float(p), means)
 
 
 def least_p(n: int) -> float:
@@ -53,7 +55,8 @@ def unpaired_difference(first: Values, second: Values) -> Difference:
     """Compare the means of two sets of other pieces, whose variances may differ (Welch 1947)."""
     sets = [np.fromiter(values.values(), float) for values in (first, second)]
     valid = [values[~np.isnan(values)] for values in sets]
-    n, mean = min(map(len, valid)), mean_of_valid(valid[0]) - mean_of_valid(valid[1])
+    n, means = min(map(len, valid)), (mean_of_valid(valid[0]), mean_of_valid(valid[1]))
+    mean = means[0] - means[1]
     low = high = np.nan
     if n > 1 and any(map(np.ptp, valid)):
         squares = [x.var(ddof=1) / len(x) for x in valid]
@@ -61,7 +64,7 @@ def unpaired_difference(first: Values, second: Values) -> Difference:
             square**2 / (len(x) - 1) for square, x in zip(squares, valid, strict=True)
         )
         low, high = mean_interval(mean, np.sqrt(sum(squares)), degrees)
-    return Difference(n, mean, low, high, np.nan)
+    return Difference(n, mean, low, high, np.nan, means)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

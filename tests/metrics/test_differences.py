@@ -29,7 +29,7 @@ def test_p_is_the_share_of_all_exchanges(seed):
 def test_pairs_are_of_one_name_and_without_missing_values():
     first = {"a": 3.0, "b": 5.0, "c": np.nan, "only here": 100.0}
     found = paired_difference(first, {"b": 1.0, "a": 1.0, "c": 2.0})
-    assert (found.n, found.mean) == (2, 3.0)
+    assert (found.n, found.mean, found.means) == (2, 3.0, (4.0, 1.0))
     assert found.p == 0.5  # of the four exchanges, both equal ones are as far from 0
     assert np.isnan(paired_difference({"a": 1.0}, {"b": 1.0}).p)
     assert paired_difference(first, first)[:4] == (3, 0, 0, 0)
