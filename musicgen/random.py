@@ -50,4 +50,5 @@ class NoiseKey:
 
     def normal(self, *shape: int, device: torch.device | str) -> Tensor:
         """Draw standard normal fp32 numbers of the given shape."""
-        return torch.randn(*shape, generator=self.generator(device), device=device)
+        generator = self.generator(device)
+        return torch.randn(shape, generator=generator, device=device, dtype=torch.float32)

@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 import torch
 from hydra.utils import get_class, instantiate
+from pytorch_lightning.plugins.precision import HalfPrecision, MixedPrecision, Precision
 from torch import Tensor
 
 from musicgen.attention import Attention, AttentionMask, GaussianSpan, LayerSpan, LinearAttention
@@ -207,18 +208,18 @@ def test_double_precision_stays_near_single(model):
 
 
 @distinct
-def test_bf16_autocast_stays_near_fp32(model):
-    ids = tokens(TRAINING_LENGTH)
-    losses = []
-    for enabled in (False, True):
-        model.zero_grad()
-        with torch.autocast(torch.get_default_device().type, torch.bfloat16, enabled=enabled):
+def test_bf16_stays_near_fp32(model):
+    ids, losses = tokens(TRAINING_LENGTH), []
+    mixed = MixedPrecision("bf16-mixed", torch.get_default_device().type)
+    for precision in (Precision(), mixed, HalfPrecision("bf16-true")):
+        precision.convert_module(model).zero_grad()
+        with precision.forward_context():
             logits = model(ids, noise=NOISE)
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten())
         loss.backward()
         assert all(p.grad.isfinite().all() for p in model.parameters())
         losses.append(loss.item())
-    assert abs(losses[1] / losses[0] - 1) < 0.02
+    assert losses[1:] == pytest.approx(losses[:1] * 2, rel=0.02)
 
 
 @torch.no_grad()

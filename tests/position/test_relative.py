@@ -48,6 +48,12 @@ def test_siren_starts_as_published():
     assert float(model.position.weights[-1].detach().std()) > 0.05
 
 
+def test_siren_tells_far_lags_apart_with_weights_in_bf16():
+    siren = SIREN(1, 2, 4, 8, training_length=2048).bfloat16()
+    p = siren.encodings(torch.tensor([-1001, -1000])[:, None], 0)
+    assert not torch.equal(p[0], p[1])
+
+
 def test_siren_clamps_lags_beyond_its_training_length():
     siren = SIREN(1, 2, 4, 8, training_length=20)
     lags = torch.tensor([19, 20, 400, -19, -35])[:, None]

@@ -85,16 +85,15 @@ class LinearAttention(Attention):
     ) -> tuple[Tensor, LinearState | None]:
         phi_q, phi_k, feature_code = self.features(q, k, code)
         options: dict[str, Any] = {"code": feature_code}
-        log_features = self.feature_map.log_features
-        key_options: Any = {"log_features": log_features, "key_mask": mask.key_mask}
+        of_keys: Any = {"log_features": self.feature_map.log_features, "key_mask": mask.key_mask}
         if not mask.causal:
-            return bidirectional_linear_attention(phi_q, phi_k, v, **options, **key_options), None
+            return bidirectional_linear_attention(phi_q, phi_k, v, **options, **of_keys), None
         options["log_decay"] = self.total_decay(code, mask, token_decay)
         if state is not None and q.shape[1] == 1 and mask.key_mask is None:
             return linear_attention_step(phi_q, phi_k, v, state, **options)
         options |= {"state": state, "return_state": return_state}
         backend = self.backend if self.training else "auto"
-        return causal_linear_attention(phi_q, phi_k, v, **options, **key_options, backend=backend)
+        return causal_linear_attention(phi_q, phi_k, v, **options, **of_keys, backend=backend)
 
     def features(
         self, q: Tensor, k: Tensor, code: LayerCode

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
-from musicgen.position.base import Coordinates
+from musicgen.position.base import Coordinates, at_least_fp32
 from musicgen.position.logit.base import RelativeEncoding
 
 
@@ -55,10 +55,9 @@ class SIREN(RelativeEncoding):
         self.biases = nn.ParameterList([torch.zeros(layers, dim) for _ in range(depth)])
 
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
-        x = (lags / self.reach).clamp(-1, 1)
-        *sines, last = (
-            (w[layer], b[layer]) for w, b in zip(self.weights, self.biases, strict=True)
-        )
+        x = (lags / at_least_fp32(self.reach)[0]).clamp(-1, 1)
+        layers = zip(self.weights, self.biases, strict=True)
+        *sines, last = (at_least_fp32(w[layer], b[layer]) for w, b in layers)
         for omega, parameters in zip(self.omegas, sines, strict=True):
             x = torch.sin(omega * F.linear(x, *parameters))
         return F.linear(x, *last)

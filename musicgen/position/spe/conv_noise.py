@@ -48,7 +48,7 @@ class ConvNoise:
         key, shape = self.key.fold(head), (self.width, BLOCK_SIDE, self.num_realizations)
         stop = self.blocks.stop - (1 - self.filter_length) // BLOCK_SIDE
         drawn = range(self.blocks.start, stop)
-        z = torch.empty(shape[0], len(drawn), *shape[1:], device=self.device)
+        z = torch.empty(shape[0], len(drawn), *shape[1:], device=self.device, dtype=torch.float32)
         for i, block in enumerate(drawn):
             torch.mul(key.fold(block).normal(*shape, device=self.device), self.scale, out=z[:, i])
         return z.flatten(1, 2)  # [K, positions, R]
