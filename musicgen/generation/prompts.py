@@ -236,13 +236,13 @@ def kept_prompt(
         asked = [Marker(tick, CHORDS[chord]) for tick, chord in changes]
     else:
         asked = [m for m in chords if first <= m.tick < end and not recognised]
-    seen = [*others, *asked, *(m for m in chords if m.tick < first)]
+    seen = sorted([*others, *asked, *(m for m in chords if m.tick < first)], key=lambda m: m.tick)
     stay = [m for m in chords if not (first <= m.tick < end or recognised)]
     own = replace(score, markers=sorted([*others, *asked, *stay]))
     # The tokens' bars may not be the file's: they begin where it is cut.
     cuts = [score.metre_at(tick)._replace(tick=tick) for tick in (first, end)]
-    score = replace(score, time_signatures=sorted({*score.time_signatures, *cuts}))
-    score = tokenizer.in_time(replace(score, markers=sorted(seen, key=lambda m: m.tick)))
+    signatures = sorted([*score.time_signatures, *cuts], key=lambda s: s.tick)
+    score = tokenizer.in_time(replace(score, markers=seen, time_signatures=signatures))
     per_tick = Fraction(tokenizer.steps_per_beat, score.ticks_per_beat)
     start = round(first * per_tick)
     with errors_name(name):

@@ -261,15 +261,22 @@ def test_an_incomplete_bar_of_a_song_is_as_long_as_in_the_file(first, end, promp
     assert found.time_signatures == metres
 
 
-@pytest.mark.parametrize(("bars", "first", "end"), [("2", 312, 624), ("4", 936, 1248)])
-def test_bars_of_a_metre_without_a_token_are_rewritten_whole(bars, first, end):
+@pytest.mark.parametrize(
+    ("metre", "bars", "span", "steps"),
+    [
+        ((13, 16), "2", (312, 624), 48),
+        ((13, 16), "4", (936, 1248), 48),
+        ((3, 4), 2, (288, 576), 36),
+    ],
+)
+def test_bars_of_any_metre_are_rewritten_whole(metre, bars, span, steps):
     score = accompanied()
-    score.time_signatures = [TimeSignature(0, 13, 16)]
+    score.time_signatures = [TimeSignature(0, 15, 2), TimeSignature(0, *metre)]  # the last counts
     (piece,), (file,) = write(score, SONGS, rewrite=bars, seed=1)
-    assert piece.prompt.span == (first, end)
+    assert (piece.prompt.span, piece.prompt.bar_length) == (span, steps)
     for track, own in zip(file.tracks, score.tracks, strict=True):
-        for span in ((0, first), (end, 9999)):
-            assert notes_between(track, *span) == notes_between(own, *span)
+        for others in ((0, span[0]), (span[1], 9999)):
+            assert notes_between(track, *others) == notes_between(own, *others)
 
 
 def test_a_continuation_is_of_the_parts_of_its_piece():
