@@ -125,10 +125,8 @@ def piece_losses(
     losses: Losses = []
     for i in track(indices, name):
         noise, piece = NoiseKey((seed, RandomStream.EVALUATION, i)), data.cache[i][: length + 1]
-        where = model.positions(piece, data.cache.bar_lengths[i])
-        losses.append(
-            position_losses(model.model, piece, noise, positions=where, num_draws=num_draws)
-        )
+        at = model.positions(piece, data.cache.bar_lengths[i])
+        losses.append(position_losses(model.model, piece, noise, positions=at, num_draws=num_draws))
     return losses
 
 
@@ -144,8 +142,8 @@ def in_units(
 ) -> tuple[Losses, list[int]]:
     """Return the losses of tokens that belong to units, and the number of units in each piece.
 
-    The notes are those of `Tokenizer.num_notes`. End tokens belong to none, nor to a bar. Bars that
-    return are like one at least `MIN_LAG` bars earlier, and new ones like no earlier bar.
+    Notes are those of `Tokenizer.num_notes`. End tokens are of no unit, nor is a later bar that the
+    length cuts. Bars that return are like one `MIN_LAG` bars earlier or more, new ones like none.
 
     Args:
         length: the furthest position.
@@ -156,6 +154,9 @@ def in_units(
     for i, nats in zip(indices, losses, strict=True):
         bar_length = cache.bar_lengths[i]
         piece = tokenizer.until_end(cache[i][: length + 1])
+        if unit != "note" and len(piece) > length:
+            bars = tokenizer.coordinates(piece, ("bar",), bar_length=bar_length)[:, 0]
+            piece = piece[(bars < bars.max()) | (bars == 0)]
         flags = np.ones(len(piece) - 1, bool)
         if unit.startswith("token"):
             events = tokenizer.coordinates(piece, ("bar", "beat", "pitch"), bar_length=bar_length)

@@ -35,14 +35,13 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
     a, b = (np.array([values[name] for name in names]) for values in (first, second))
     valid, means = np.sort(a - b), (mean_of_valid(a), mean_of_valid(b))
     summary = Summary.of(valid)
-    p = np.nan
+    low, high, p = summary.low, summary.high, np.nan
     if summary.n > 1:
         from scipy.stats import permutation_test  # slow to import
 
         p = permutation_test((valid,), np.mean, permutation_type="samples", rng=seed).pvalue
-    low, high = summary.low, summary.high
-    if summary.n > 1 and not valid.any():
-        low = high = 0.0  # no piece differs
+        if not valid.any():
+            low = high = 0.0  # no piece differs
     return Difference(summary.n, summary.mean, low, high, float(p), means)
 
 

@@ -1,5 +1,6 @@
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ import torch
 from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.checkpoints import CheckpointContent, with_realizations
 from musicgen.errors import UserError
-from musicgen.evaluation.position_loss import position_losses
+from musicgen.evaluation.position_loss import in_units, position_losses
 from musicgen.models import Transformer
 from musicgen.position import NoPosition, SineSPE
 from musicgen.random import NoiseKey
+from musicgen.tokenization import REMI
+from tests.data.builders import melody
 
 SIZES = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "init_std": 0.3}
 
@@ -103,3 +106,17 @@ def test_encodings_without_realizations_are_refused():
         with_realizations(model, content({}), 4)
     with pytest.raises(UserError, match="num_realizations=0: expected"):
         with_realizations(model, content({}), 0)
+
+
+def test_a_bar_that_the_length_cuts_is_left_out():
+    class Cache(list):
+        bar_lengths = (16,)
+
+    tokenizer = REMI()
+    piece = tokenizer.encode(melody(0, num_notes=16))  # four bars, and an end token
+    data = SimpleNamespace(tokenizer=tokenizer, cache=Cache([piece]))
+    third = int((tokenizer.coordinates(piece, ["bar"]) < 2).sum())
+    for length, tokens, bars in ((len(piece), len(piece) - 2, 4), (third + 5, third - 1, 2)):
+        losses = [np.ones((1, min(length, len(piece) - 1)))]
+        ((kept,), count) = in_units(losses, data, [0], length, "bar")
+        assert (kept.shape, count) == ((1, tokens), [bars])
