@@ -159,8 +159,8 @@ class Score:
 
     @property
     def end(self) -> int:
-        """Tick at which the last note ends; 0 without notes."""
-        ends = (track.notes["onset"] + track.notes["duration"] for track in self.tracks)
+        """Tick at which the last note ends, each after one or more; 0 without notes."""
+        ends = (x.notes["onset"] + np.maximum(x.notes["duration"], 1) for x in self.tracks)
         return int(max((end.max(initial=0) for end in ends), default=0))
 
     def seconds_at(self, ticks: int | NDArray[np.int64]) -> NDArray[np.float64]:
@@ -225,28 +225,22 @@ class Score:
         apply from tick 0. Notes that sound past `end` keep their duration.
         """
 
-        def clip_events(events: list[Any]) -> list[Any]:
+        def inside(events: list[Any]) -> list[Any]:
             before = [e for e in events if e.tick <= start]
-            inside = [e for e in events if start < e.tick < end]
-            return [e._replace(tick=max(0, e.tick - start)) for e in before[-1:] + inside]
+            return before[-1:] + [e for e in events if start < e.tick < end]
 
         tracks = []
         for track in self.tracks:
             onset = track.notes["onset"]
-            notes = track.notes[(onset >= start) & (onset < end)].copy()
-            notes["onset"] -= start
-            tracks.append(replace(track, notes=notes))
+            tracks.append(replace(track, notes=track.notes[(onset >= start) & (onset < end)]))
         first = max(0, int(np.searchsorted(self.tempos["tick"], start, "right")) - 1)
         tempos = self.tempos[first:]
-        tempos = tempos[tempos["tick"] < end].copy()
-        tempos["tick"] = np.maximum(tempos["tick"] - start, 0)
-        signatures = clip_events(self.time_signatures)
-        markers = clip_events([m for m in self.markers if m.text != FERMATA or m.tick >= start])
-        return replace(
+        kept = replace(
             self,
             tracks=tracks,
-            tempos=tempos,
-            time_signatures=signatures,
-            markers=markers,
-            key_signatures=clip_events(self.key_signatures),
+            tempos=tempos[tempos["tick"] < end],
+            time_signatures=inside(self.time_signatures),
+            markers=inside([m for m in self.markers if m.text != FERMATA or m.tick >= start]),
+            key_signatures=inside(self.key_signatures),
         )
+        return kept.moved(lambda ticks: np.maximum(ticks - start, 0))

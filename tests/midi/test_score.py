@@ -95,6 +95,7 @@ def test_bars_are_four_quarters_by_default_and_end_with_the_music():
 
     assert bars(480) == [0], "a bar that begins where the music ends is not its bar"
     assert bars(481) == [0, 480]
+    assert len(Score(120, [Track(notes=notes_from([(480, 0, 60, 80)]))]).bar_starts()) == 2
     assert bars(500, time_signatures=[TimeSignature(0, 4, 4), TimeSignature(4800, 3, 4)]) == [
         *[0, 480]
     ]
