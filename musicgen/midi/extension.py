@@ -3,7 +3,6 @@
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -21,9 +20,9 @@ from musicgen.midi.events import (
     TRACK_NAME,
     Event,
     number_bytes,
-    read_text,
     text_bytes,
 )
+from musicgen.midi.io import dumps
 from musicgen.midi.roles import names_drums
 from musicgen.midi.score import NOTE, NoteArray, Score, Track
 from musicgen.midi.tracks import (
@@ -63,16 +62,6 @@ class _FileTrack(TrackState):
     last_tick: int = 0  # of them
     end_of_track: int = 0  # its tick, in the file
     after: list[TimedEvent] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        texts = (read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME)
-        return next(filter(None, texts), "")
-
-    def played(self, channel: int) -> NoteArray:
-        """Return the notes that have ended."""
-        own = [rows for (other, _), rows in self.notes.items() if other == channel]
-        return np.array([*chain.from_iterable(own)], NOTE)
 
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
         self.after.append((tick, order, bytes(event)))
@@ -141,7 +130,7 @@ def extend(
         beat = music.ticks_per_beat
         return end + (2 * ticks * file.ticks_per_beat + beat) // (2 * beat)
 
-    music = music.moved(move)
+    music = replace(music.moved(move), ticks_per_beat=file.ticks_per_beat)
     _restore_levels(file_tracks, end)
     placed = _place(music.tracks, file_tracks, states, find_track, end, programs or {})
     _end_before_struck_again(file_tracks, placed)
@@ -149,14 +138,10 @@ def extend(
         for onset, duration, pitch, velocity in track.notes.tolist():
             file_track.add(onset, _ON, (0x90 | channel, pitch, max(1, velocity)))
             file_track.add(onset + duration, _OFF, (0x80 | channel, pitch, 64))
-    for tick, bpm in music.tempos.tolist():
-        tempo = min(round(60e6 / bpm), 2**24 - 1).to_bytes(3, "big")
-        file_tracks[0].add(tick, _OTHER, (META, TEMPO_CHANGE, 3, *tempo))
-    for tick, numerator, denominator in music.time_signatures:
-        signature = (numerator, denominator.bit_length() - 1, 24, 8)
-        file_tracks[0].add(tick, _OTHER, (META, TIME_SIGNATURE, 4, *signature))
-    for tick, text in music.markers:
-        file_tracks[0].add(tick, _OTHER, text_bytes(MARKER, text))
+    changes = open_file(dumps(replace(music, tracks=[], key_signatures=[])))
+    for tick, status, at, stop in changes.tracks[0]:
+        if changes.data[at] in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
+            file_tracks[0].add(tick, _OTHER, (status, *changes.data[at:stop]))
 
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
     chunks = [track.chunk() for track in [*file_tracks, *added]]
@@ -232,7 +217,7 @@ def _place(
     found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):
         matches = [part for part, role in zip(parts, roles, strict=True) if role == index]
-        playing = [part for part in matches if len(part.file_track.played(part.channel))]
+        playing = [part for part in matches if part.file_track.played(part.channel)]
         named = [p for p in matches if p.file_track.name.strip().lower() == track.name.lower()]
         if playing:
             found[index] = playing
@@ -260,7 +245,7 @@ def _place(
         elif index in new_programs:
             for file_track, channel in found[index]:
                 file_track.add(end, _OTHER, (0xC0 | channel, new_programs[index]))
-        known = [part.file_track.played(part.channel) for part in found[index]]
+        known = [np.array(track.played(channel), NOTE) for track, channel in found[index]]
         part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
         for number, part in enumerate(found[index]):
             placed.append((replace(track, notes=track.notes[part_of == number]), part))

@@ -17,7 +17,6 @@ from musicgen.midi.events import (
     MARKER,
     TEMPO_CHANGE,
     TIME_SIGNATURE,
-    TRACK_NAME,
     read_text,
 )
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
@@ -77,16 +76,14 @@ def loads(data: bytes) -> Score:
     programs = {c: p for state in states[::-1] for c, p in state.first_programs.items()}
     drums, tracks = drum_channels(states), list[Track]()
     for state in states:
-        names = [read_text(text) for _, kind, text in state.metas if kind == TRACK_NAME]
         parts: defaultdict[tuple[int, int], list[Note]] = defaultdict(list)
         for (channel, program), notes in state.notes.items():
             if program is None:  # one that comes later in the track does not count before
                 program = 0 if channel in state.programs else programs.get(channel, 0)
             parts[DRUM_CHANNEL if channel in drums else channel, program] += notes
         for (channel, program), notes in sorted(parts.items()):
-            name = names[-1] if names else ""
-            is_drum = channel == DRUM_CHANNEL or names_drums(name, program)
-            tracks.append(Track(name, program, is_drum, notes_from(notes)))
+            is_drum = channel == DRUM_CHANNEL or names_drums(state.name, program)
+            tracks.append(Track(state.name, program, is_drum, notes_from(notes)))
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for tick, kind, value in sorted((m for s in states for m in s.metas), key=itemgetter(0)):
         metas[kind].append((tick, value))

@@ -14,10 +14,6 @@ _PROFILES = {
     True: (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88),
     False: (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17),
 }
-_TONICS = {
-    True: ("C", "Db", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B"),
-    False: ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "G#", "A", "Bb", "B"),
-}
 # From F flat to B sharp.
 _FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"]
 
@@ -35,9 +31,10 @@ class Key(NamedTuple):
 
     @property
     def fifths(self) -> int:
-        """The sharps of its signature, or as a negative number the flats."""
-        tonic = _FIFTHS.index(_TONICS[self.major][self.tonic])
-        return tonic - _FIFTHS.index("C" if self.major else "A")
+        """The sharps of its signature, or as a negative number the flats; Db to F#, Ebm to G#m."""
+        flattest = -5 if self.major else -6
+        relative = self.tonic + 3 * (not self.major)  # of the major key with the same signature
+        return (7 * relative - flattest) % 12 + flattest
 
     @property
     def note_names(self) -> tuple[str, ...]:
@@ -97,7 +94,7 @@ def key_fifths(name: object) -> int:
     Raises:
         ParameterError: it names none.
     """
-    keys = {_TONICS[key.major][key.tonic] + "m" * (not key.major): key.fifths for key in KEYS}
+    keys = {key.note_names[key.tonic] + "m" * (not key.major): key.fifths for key in KEYS}
     keys |= {str(fifths): fifths for fifths in range(-7, 8)}
     if str(name) not in keys:
         raise ParameterError("key", name, "expected a key such as C, Eb, F#m, or fifths from -7")

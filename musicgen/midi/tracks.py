@@ -14,10 +14,12 @@ from musicgen.midi.events import (
     DRUM_CHANNEL,
     END_OF_TRACK,
     META,
+    TRACK_NAME,
     Event,
     broken,
     find_events,
     meta_value,
+    read_text,
 )
 from musicgen.text import pluralize
 
@@ -199,6 +201,16 @@ class TrackState:
                 self.metas.append((tick, data[at], meta_value(data[at:stop])))
             self.tick = tick
 
+    @property
+    def name(self) -> str:
+        """The last of its names."""
+        names = [read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME]
+        return names[-1] if names else ""
+
+    def played(self, channel: int) -> list[Note]:
+        """Return the notes of a channel that have ended."""
+        return [note for (c, _), notes in self.notes.items() if c == channel for note in notes]
+
     def _hold(self, key: tuple[int, int], tick: int, is_held: bool) -> None:
         self.held.pop(key, None)
         if is_held:
@@ -211,10 +223,8 @@ class TrackState:
         """
         sounding = {key: notes for key, notes in self.open.items() if notes}
         for (channel, pitch), notes in sounding.items():
-            own = [rows for (other, _), rows in self.notes.items() if other == channel]
-            ends = sorted(
-                on + length for rows in own for on, length, key, _ in rows if key == pitch
-            )
+            played = self.played(channel)
+            ends = sorted(onset + length for onset, length, key, _ in played if key == pitch)
             for onset, velocity, program in notes:
                 following = bisect_right(ends, onset)
                 length = min(max(1, self.tick - onset), longest)
