@@ -68,8 +68,7 @@ class TrainingWindows(Dataset):
     def __getitem__(self, item: int) -> NDArray[np.int64]:
         """Return up to `length` + 1 tokens."""
         window, rng = self._plain_window(item), np.random.default_rng((self.seed, 3, item))
-        bar_length = self.cache.bar_lengths[self.piece(item)]
-        window = self.tokenizer.arrange(window, rng, self.length + 1, bar_length)
+        window = self.tokenizer.arrange(window, rng, self.length + 1)
         if self.scramble and rng.random() < self.scramble:
             window = self.tokenizer.scramble(window, rng)[: self.length + 1]
         return window

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from musicgen.midi import NOTE, TEMPO, KeySignature, Marker, Score, TimeSignature, Track
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.groove2groove.instruments import Instrument
-from musicgen.tokenization.quantization import find_changes, nearest_bin
+from musicgen.tokenization.quantization import find_changes, nearest_bin, parse_bins
 from musicgen.tokenization.remi.metre import Metres, in_whole_bars
-from musicgen.tokenization.vocabulary import IntArray, within
+from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
+from musicgen.validation import check_bool, check_int
 
 FIFTHS = range(-5, 7)  # keys that sound the same are one
 _VELOCITY = 80
@@ -35,13 +37,47 @@ class InBars(Tokenizer):
     """
 
     header: tuple[str, ...]
-    metres: Metres
     instruments: Sequence[Instrument]
-    pitches: range
     drums: ClassVar[range] = range(0)
-    velocities: range
     tempi: Sequence[int]
     durations: IntArray
+
+    def __init__(
+        self,
+        time_signatures: Sequence[str],
+        pitch_range: Sequence[int],
+        velocity_bins: Sequence[int] | None,
+        tempo_bins: Sequence[int] | None,
+        chords: bool,
+        max_bars: int,
+        max_transposition: int,
+    ) -> None:
+        check_bool("chords", chords)
+        check_int("max_bars", max_bars)
+        check_int("max_transposition", max_transposition, 0)
+        self.metres = Metres(time_signatures, self.steps_per_beat)
+        self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
+        self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
+        self.time_signatures, self.pitch_range = time_signatures, pitch_range
+        self.velocity_bins, self.tempo_bins = velocity_bins, tempo_bins
+        self.chords, self.max_bars, self.max_transposition = chords, max_bars, max_transposition
+
+    def number_tokens(self, order: Sequence[str], **values: Sequence[Any]) -> None:
+        """Number the tokens of bars and of the end, then of families in this order.
+
+        Args:
+            values: of families that others do not have; others that are not there have none.
+        """
+        values |= {
+            "Beat": range(self.metres.lengths.max()),
+            "Tempo": self.tempi,
+            "Chord": CHORDS if self.chords else (),
+            "Pitch": self.pitches,
+            "Velocity": self.velocities,
+        }
+        families = {"Bar": self.metres.tokens, "EOS": ["EOS"]}
+        families |= {name: [f"{name}_{each}" for each in values.get(name, ())] for name in order}
+        self.vocabulary, self.families = number_tokens(families)
 
     def start_tokens(self) -> IntArray:
         return np.array([self.families["Bar"].start])
@@ -49,9 +85,10 @@ class InBars(Tokenizer):
     def bar_length(self, score: Score) -> int:
         return self._steps(score.first_metre())
 
-    def in_bars(self, score: Score) -> Losses:
-        """Return the losses of a score, which has whole bars there."""
-        return in_whole_bars(score, self.steps_per_beat, self._steps)
+    def in_bars(self, score: Score) -> tuple[Losses, IntArray, IntArray]:
+        """Return the losses of a score, which has whole bars there, and `Metres.bars`."""
+        losses = in_whole_bars(score, self.steps_per_beat, self._steps)
+        return losses, *self.metres.bars(self.max_bars, losses)
 
     def _steps(self, metre: TimeSignature) -> int:
         return int(self.metres.lengths[self.metres.find(metre[1:])])
@@ -59,15 +96,14 @@ class InBars(Tokenizer):
     def times(self, tokens: IntArray) -> IntArray:
         """Return the grid step of each id: that of its Bar, Part or the last Beat. [L] -> [L]."""
         tokens = np.asarray(tokens, dtype=np.int64)
-        is_bar = within(tokens, self.families["Bar"])
-        is_beat = within(tokens, self.families["Beat"])
-        is_part = within(tokens, self.families["Part"])
+        is_bar, is_beat, is_part = (
+            within(tokens, self.families[name]) for name in ("Bar", "Beat", "Part")
+        )
         lengths = self.metres.lengths[tokens[is_bar] - self.families["Bar"].start]
         # Before the first bar, and at its beginning, the time is 0.
         starts = np.concatenate([[0, 0], np.cumsum(lengths[:-1])])
         beat = np.where(is_beat, tokens - self.families["Beat"].start, 0)
-        index = np.where(is_bar | is_beat | is_part, np.arange(len(tokens)), 0)
-        return starts[np.cumsum(is_bar)] + beat[np.maximum.accumulate(index)]
+        return starts[np.cumsum(is_bar)] + latest(0, is_bar | is_beat | is_part, beat)
 
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
         starts = self.times(tokens)[within(tokens, self.families["Bar"])]
@@ -96,25 +132,22 @@ class InBars(Tokenizer):
             header = kept + header
         return np.concatenate([window[:1], np.array(header, np.int64), window[1 + len(own) :]])
 
-    def chord_changes(self, losses: Losses, lines: IntArray) -> tuple[IntArray, IntArray]:
-        """Return grid step and index in `CHORDS` of each change of chord between bar lines."""
+    def chord_changes(self, losses: Losses) -> tuple[IntArray, IntArray]:
+        """Return grid step and index in `CHORDS` of each change of chord before the end."""
         markers = losses.score.markers if self.chords else []
         tick = np.array([marker.tick for marker in markers], dtype=np.int64)
         found = [chord_index(marker.text) for marker in markers]
-        named = np.array([index is not None for index in found], dtype=bool)
-        at = losses.grid(tick)
+        chord = np.array([-1 if index is None else index for index in found], dtype=np.int64)
+        at, named = losses.grid(tick), chord >= 0
         losses.drop("markers naming no chord", at[~named])
         losses.no_chords_until = min(at[named], default=np.inf if self.chords else 0)
-        step, inside = steps_in_bars(losses, tick[named], "chords", lines)
-        chords = np.array([index for index in found if index is not None], dtype=np.int64)
-        return find_changes(step, chords[inside])
+        step, inside = losses.inside(tick[named], "chords")
+        return find_changes(step, chord[named][inside])
 
-    def tempi_in_bars(
-        self, losses: Losses, lines: IntArray, by_ratio: bool = False
-    ) -> tuple[IntArray, IntArray]:
-        """Return grid step and index in `tempi` of each tempo between bar lines."""
+    def tempi_inside(self, losses: Losses, by_ratio: bool = False) -> tuple[IntArray, IntArray]:
+        """Return grid step and index in `tempi` of each tempo before the end."""
         tempos = losses.score.tempos[: len(losses.score.tempos) * bool(self.tempi)]
-        step, inside = steps_in_bars(losses, tempos["tick"], "tempi", lines)
+        step, inside = losses.inside(tempos["tick"], "tempi")
         return step, nearest_bin(tempos["bpm"][inside], self.tempi, by_ratio)
 
     def decode(self, tokens: IntArray) -> Score:
@@ -157,8 +190,7 @@ class InBars(Tokenizer):
         notes["duration"][~is_drum] = self.durations[rank["Duration"][at[~is_drum] + num_more]]
         if self.velocities:
             notes["velocity"] = np.array(self.velocities)[rank["Velocity"][at + 1]]
-        latest = np.maximum.accumulate(np.where(part, np.arange(len(tokens)), 0))
-        part_of = np.where(part, rank["Part"], 0)[latest[at]]
+        part_of = latest(0, part, rank["Part"])[at]
         tracks = [
             Track(part.name, part.program, part.is_drum, notes[part_of == i])
             for i, part in enumerate(self.instruments)
@@ -176,13 +208,3 @@ def arranged(events: Sequence[tuple[Any, ...]], num_keys: int) -> IntArray:
     table = np.concatenate([np.stack(each, axis=1) for each in columns])
     tokens = table[np.lexsort(table[:, :num_keys].T[::-1]), num_keys:].ravel()
     return tokens[tokens >= 0]
-
-
-def steps_in_bars(
-    losses: Losses, ticks: IntArray, nouns: str, lines: IntArray
-) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Return the grid step of each event that the bars between bar lines hold, and which do."""
-    step = losses.grid(ticks)
-    inside = (step >= 0) & (step < lines[-1])
-    losses.drop_beyond(f"bar {len(lines) - 1}", step[~inside], nouns)
-    return step[inside], inside

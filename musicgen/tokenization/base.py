@@ -80,7 +80,8 @@ class Tokenizer(TokenCoordinates):
 
         They are the arguments of the class, which are attributes of the same names.
         """
-        return {name: getattr(self, name) for name in signature(type(self)).parameters}
+        values = {name: getattr(self, name) for name in signature(type(self)).parameters}
+        return {k: [*v] if isinstance(v, Sequence) else v for k, v in values.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for `from_json`: class name, settings and vocabulary."""
@@ -219,7 +220,7 @@ class Tokenizer(TokenCoordinates):
         start = int(starts[0, 0])
         return tokens[start : start + length].astype(np.int64)
 
-    def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
+    def arrange(self, window: IntArray, rng: Rng, length: int) -> IntArray:
         """Return a training crop in another order of its parts, by the settings' probabilities.
 
         [L] -> [<= length]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from musicgen.errors import ParameterError
 from musicgen.tokenization.chords.symbols import chord_number
+from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
 
 
@@ -63,12 +64,13 @@ class TokenCoordinates(ABC):
         if self._bars:
             is_bar = within(tokens, self._bars)
             columns["bar"] = np.maximum(np.cumsum(is_bar) - 1, 0)
-            columns["beat"] = times - _latest(np.where(is_bar, times, -1))
+            columns["beat"] = times - latest(0, is_bar, times)
         else:
             length = bar_length or 4 * self.steps_per_beat
             columns["bar"], columns["beat"] = np.divmod(times, length)
         for name in {*names} & self.changes.keys():
-            columns[name] = _latest(self.changes[name][tokens])
+            new = self.changes[name][tokens]
+            columns[name] = latest(0, new >= 0, new)
         return np.stack([columns[name] for name in names], axis=1)
 
     def next_coordinates(
@@ -123,9 +125,3 @@ class TokenCoordinates(ABC):
     @cached_property
     def _bars(self) -> range:
         return self.families.get("Bar", range(0))
-
-
-def _latest(values: IntArray) -> IntArray:
-    """Return the last value >= 0 up to each entry, or 0. [L] -> [L]."""
-    at = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), -1))
-    return np.where(at >= 0, values[at], 0)

@@ -1,7 +1,7 @@
 """Grammars: which tokens may follow, for a batch of sequences."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
@@ -74,10 +74,19 @@ class Grammar(ABC, Generic[S]):
     num_instruments = 0
     _max_notes: IntArray | None = None  # of each instrument that sound at once
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range]) -> None:
         self.vocabulary = vocabulary
         self.eos = vocabulary.id("EOS")
         self.pad = vocabulary.pad_id
+        self._slices = {name: slice(ids.start, ids.stop) for name, ids in families.items()}
+        self._numbers = {name: number for number, name in enumerate(families)}
+        self._family = np.full(len(vocabulary), -1)  # number of a token's family, -1 for PAD [V]
+        for name, own in self._slices.items():
+            self._family[own] = self._numbers[name]
+
+    def _of(self, *families: str) -> BoolArray:
+        """Return which tokens are of some families. [V]"""
+        return np.isin(self._family, [self._numbers[name] for name in families])
 
     @abstractmethod
     def _initial_state(self, num_rows: int) -> S:
@@ -279,18 +288,18 @@ class Grammar(ABC, Generic[S]):
         return torch.from_numpy(mask)
 
 
-def latest(before: NDArray[Any], is_new: BoolArray, values: NDArray[Any]) -> NDArray[Any]:
+def latest(before: NDArray[Any] | int, is_new: BoolArray, values: NDArray[Any]) -> NDArray[Any]:
     """Return the values that are in force after each of L tokens, [L, B, ...].
 
     Args:
-        before: in force before the first token. [B, ...]
+        before: in force before the first token; a number for tokens [L]. [B, ...]
         is_new: which tokens change them, to `values`, which may be broadcast. [L, B, ...]
     """
     if len(is_new) == 1:
         return np.where(is_new, values, before)
-    number = np.arange(1, len(is_new) + 1).reshape(-1, *[1] * before.ndim)
+    number = np.arange(1, len(is_new) + 1).reshape(-1, *[1] * np.ndim(before))
     at = np.maximum.accumulate(np.where(is_new, number, 0))
-    known = np.concatenate([before[None], np.broadcast_to(values, is_new.shape)])
+    known = np.concatenate([np.asarray(before)[None], np.broadcast_to(values, is_new.shape)])
     return np.take_along_axis(known, at, axis=0)
 
 

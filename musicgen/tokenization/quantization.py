@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.midi import NOTE, NoteArray, Score
+from musicgen.midi import NoteArray, Score
 from musicgen.midi.score import pitch_name
 from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import IntArray
@@ -95,8 +95,11 @@ class Losses:
         move: returns the ticks there of ticks of the piece.
         read, kept: where the notes begin that the piece has, and those that the tokens hold.
         no_chords_until: where the first chord is; 0 for vocabularies without chords.
-        too_long: whether notes begin behind the last bar or beat that tokens may have.
+        end: the grid step at which the last bar or beat that tokens may have ends, and its name.
+        too_long: whether notes begin there or later.
     """
+
+    end: tuple[int, str]
 
     def __init__(self, score: Score, steps_per_beat: int) -> None:
         self.score, self.steps_per_beat = score, steps_per_beat
@@ -112,21 +115,48 @@ class Losses:
         """Return the nearest grid step of each tick of the piece, or of a part of a step."""
         return to_grid(ticks, per_step * self.steps_per_beat, self.score.ticks_per_beat)
 
+    def numbered_notes(
+        self, numbers: Sequence[int | None], others: str
+    ) -> tuple[NoteArray, IntArray]:
+        """Return the notes of the tracks that have a number, and the number of each. [N]
+
+        Args:
+            others: what the notes of the other tracks are, which are dropped.
+        """
+        sizes = [len(track.notes) for track in self.score.tracks]
+        of_tracks = np.array([-1 if number is None else number for number in numbers], np.int64)
+        notes, number = self.score.notes, np.repeat(of_tracks, sizes)
+        known = number >= 0
+        self.drop(others, self.grid(notes["onset"][~known]))
+        return notes[known], number[known]
+
     def pitched_notes(self, pitches: range) -> tuple[NoteArray, IntArray]:
         """Return the notes of all tracks but drums, within pitches, and the track of each. [N]"""
-        notes, tracks = [np.empty(0, NOTE)], [np.empty(0, np.int64)]
-        for number, track in enumerate(self.score.tracks):
-            if track.is_drum:
-                self.drop("notes of drums", self.grid(track.notes["onset"]))
-            else:
-                notes.append(track.notes)
-                tracks.append(np.full(len(track.notes), number))
-        joined, track_of = np.concatenate(notes), np.concatenate(tracks)
-        inside = (joined["pitch"] >= pitches[0]) & (joined["pitch"] <= pitches[-1])
+        numbers = [None if track.is_drum else i for i, track in enumerate(self.score.tracks)]
+        notes, track_of = self.numbered_notes(numbers, "notes of drums")
+        inside = (notes["pitch"] >= pitches[0]) & (notes["pitch"] <= pitches[-1])
         names = f"{pitch_name(pitches[0])}-{pitch_name(pitches[-1])}"
-        self.drop(f"notes outside {names}", self.grid(joined["onset"][~inside]))
-        self.round(joined["onset"][inside], track_of[inside])
-        return joined[inside], track_of[inside]
+        self.drop(f"notes outside {names}", self.grid(notes["onset"][~inside]))
+        self.round(notes["onset"][inside], track_of[inside])
+        return notes[inside], track_of[inside]
+
+    def inside(self, ticks: IntArray, nouns: str = "notes") -> tuple[IntArray, NDArray[np.bool_]]:
+        """Return the grid steps of the events before `end`, and which they are; drop others."""
+        step, (end, place) = self.grid(ticks), self.end
+        inside = (step >= 0) & (step < end)
+        self.drop(f"{nouns} beyond {place}", step[~inside])
+        self.too_long |= nouns == "notes" and not inside.all()
+        return step[inside], inside
+
+    def notes_inside(self, notes: NoteArray) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+        """Return onsets and durations of the notes before `end`, and which they are.
+
+        Each has a grid step or more, and ends there at the latest.
+        """
+        onset, inside = self.inside(notes["onset"])
+        duration, (end, place) = self.grid(notes["duration"][inside]), self.end
+        self.clip(f"notes lasting beyond {place}", onset[onset + duration > end])
+        return onset, np.clip(duration, 1, end - onset), inside
 
     def round(self, onset: IntArray, track: IntArray) -> None:
         """Record which onsets, in ticks, the grid moves far, and which it joins in their track."""
@@ -141,11 +171,6 @@ class Losses:
 
     def drop(self, reason: str, steps: IntArray) -> None:
         self._events["dropped"].append((reason, steps))
-
-    def drop_beyond(self, place: str, steps: IntArray, nouns: str = "notes") -> None:
-        """Drop events behind the last bar or beat that tokens may have."""
-        self.drop(f"{nouns} beyond {place}", steps)
-        self.too_long |= nouns == "notes" and len(steps) > 0
 
     def clip(self, reason: str, steps: IntArray) -> None:
         self._events["clipped"].append((reason, steps))

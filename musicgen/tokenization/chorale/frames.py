@@ -47,15 +47,10 @@ def frames_of_score(losses: Losses, pitches: range, max_beats: int) -> IntArray:
         pitches: the range of pitches to keep.
         max_beats: number of beats to keep.
     """
+    losses.end = max_beats * STEPS_PER_BEAT, f"beat {max_beats}"
     notes, track = losses.pitched_notes(pitches)
-    pitch, limit = notes["pitch"], max_beats * STEPS_PER_BEAT
-    onset = losses.grid(notes["onset"])
-    end = onset + np.maximum(losses.grid(notes["duration"]), 1)
-    inside = (onset >= 0) & (onset < limit)
-    losses.drop_beyond(f"beat {max_beats}", onset[~inside])
-    losses.clip(f"notes lasting beyond beat {max_beats}", onset[inside & (end > limit)])
-    track, pitch, onset, end = (x[inside] for x in (track, pitch, onset, np.minimum(end, limit)))
-
+    onset, duration, inside = losses.notes_inside(notes)
+    track, pitch, end = track[inside], notes["pitch"][inside], onset + duration
     present = np.unique(track).tolist()
     own = [track == i for i in present]
     labels = [losses.score.tracks[i].name for i in present]

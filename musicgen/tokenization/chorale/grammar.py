@@ -77,7 +77,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
     """
 
     def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range], limit: int) -> None:
-        super().__init__(vocabulary)
+        super().__init__(vocabulary, families)
         self.limit = limit
         self.may_be_parallel = True
         self.arrangements = Arrangements(len(vocabulary), families)
@@ -85,14 +85,11 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         leading = self.arrangements.leading
         self._first = leading.argmax(axis=1)
         self._last = NUM_VOICES - 1 - leading[:, ::-1].argmax(axis=1)
-        self._slices = {name: slice(ids.start, ids.stop) for name, ids in families.items()}
         self._pitches = np.arange(len(families["Pitch"]))
         self._pitch = np.full(len(vocabulary), -1)  # of each token, counted from the lowest
         for name in ("Pitch", "Ahead"):
             self._pitch[self._slices[name]] = self._pitches[: len(families[name])]
-        self._is_empty = np.isin(np.arange(len(vocabulary)), families["Empty"])
-        headers = [*families["BOS"], *families["Lead"]]
-        self._is_header = np.isin(np.arange(len(vocabulary)), headers)
+        self._is_empty, self._is_header = self._of("Empty"), self._of("BOS", "Lead")
 
     def _initial_state(self, num_rows: int) -> ChoraleState:
         return ChoraleState(
@@ -161,8 +158,7 @@ class ChoraleGrammar(Grammar[ChoraleState]):
 
     def _time_tokens(self, state: ChoraleState, until: IntArray) -> BoolArray:
         """Return silence before `until`, and every token where the next one is at `until`."""
-        is_silence = np.arange(len(self.vocabulary)) == self._slices["Silence"].start
-        return is_silence | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
+        return self._of("Silence") | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
 
     def _advance(self, state: ChoraleState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
         index = state.positions[:, 0] + (ids != self.pad).cumsum(axis=0)

@@ -143,7 +143,7 @@ class Chorale(Tokenizer):
         window[0] = self.vocabulary.id("BOS")
         return window
 
-    def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
+    def arrange(self, window: IntArray, rng: Rng, length: int) -> IntArray:
         if rng.random() < self.lead_probability:
             voices = LEADING[0 if rng.random() < 0.5 else rng.integers(len(LEADING))]
             window = self.lead(window, voices)

@@ -40,7 +40,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         max_durations: IntArray,
         limit: int,
     ) -> None:
-        super().__init__(vocabulary)
+        super().__init__(vocabulary, families)
         self.bos = vocabulary.id("BOS")
         self.num_voices = len(families["NoteOn"])
         self.num_instruments = self.num_voices // NUM_KEYS

@@ -106,28 +106,13 @@ class Groove2Groove(Tokenizer):
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         bar = self.bar_length(score)
         losses = in_whole_bars(score, STEPS_PER_BEAT, lambda metre: bar)
-        parts = [np.empty(0, NOTE)]
-        voices = [np.empty(0, np.int64)]
-        for track in losses.score.tracks:
-            index, notes = find_instrument(track, self.instruments), track.notes
-            if index is None:
-                losses.drop("notes of tracks without an instrument", losses.grid(notes["onset"]))
-                continue
-            parts.append(notes)
-            voices.append(notes["pitch"] + index * NUM_KEYS)
-        notes, voice = np.concatenate(parts), np.concatenate(voices)
-        losses.round(notes["onset"], voice // NUM_KEYS)
-
-        limit = self.max_beats * STEPS_PER_BEAT
-        onset, duration = losses.grid(notes["onset"]), losses.grid(notes["duration"])
-        inside = (onset >= 0) & (onset < limit)
-        losses.drop_beyond(f"beat {self.max_beats}", onset[~inside])
-        onset, duration = onset[inside], duration[inside]
-        too_long = onset + duration > limit
-        losses.clip(f"notes lasting beyond beat {self.max_beats}", onset[too_long])
-        duration = np.clip(duration, 1, limit - onset)
-
-        columns = GridNotes(voice[inside], onset, duration, notes["velocity"][inside])
+        losses.end = self.max_beats * STEPS_PER_BEAT, f"beat {self.max_beats}"
+        found = [self.find_track(track) for track in losses.score.tracks]
+        notes, index = losses.numbered_notes(found, "notes of tracks without an instrument")
+        losses.round(notes["onset"], index)
+        onset, duration, inside = losses.notes_inside(notes)
+        voice = (notes["pitch"] + index * NUM_KEYS)[inside]
+        columns = GridNotes(voice, onset, duration, notes["velocity"][inside])
         kept = remove_overlaps(columns, losses)
         longest = self._max_durations[kept.voice]
         losses.clip("notes longer than the maximum", kept.onset[kept.duration > longest])

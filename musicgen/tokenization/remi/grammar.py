@@ -81,17 +81,14 @@ class BarGrammar(Grammar[R]):
         durations: Sequence[int],
         unit: int = 1,
     ) -> None:
-        super().__init__(vocabulary)
+        super().__init__(vocabulary, families)
         self.bar_lengths, self.max_bars = bar_lengths, max_bars
         self._durations, self._unit = np.array(durations), unit
         size = len(vocabulary)
-        self._numbers = {name: number for number, name in enumerate(families)}
-        self._slices = {name: slice(ids.start, ids.stop) for name, ids in families.items()}
         self._ranks = {name: np.arange(len(ids)) for name, ids in families.items()}
-        self._family = np.full(size, -1)  # number of a token's family, -1 for PAD [V]
         self._rank = np.zeros(size, np.int64)  # index of a token in its family [V]
         for name, own in self._slices.items():
-            self._family[own], self._rank[own] = self._numbers[name], self._ranks[name]
+            self._rank[own] = self._ranks[name]
         self._struck = self._of("Pitch", "Drum")
         self._in_note = self._of("Pitch", "Velocity")  # whose duration is still to come [V]
         self._note = np.where(self._struck, self._rank, -1)
@@ -104,10 +101,6 @@ class BarGrammar(Grammar[R]):
         for name, followers in self.followers.items():
             for follower in followers:
                 self._follows[self._slices.get(name, beginning), self._slices[follower]] = True
-
-    def _of(self, *families: str) -> BoolArray:
-        """Return which tokens are of some families. [V]"""
-        return np.isin(self._family, [self._numbers[name] for name in families])
 
     def _initial_fields(self, num_rows: int) -> dict[str, Any]:
         zeros = np.zeros(num_rows, np.int64)

@@ -73,7 +73,7 @@ class Metres:
         """Return the grid steps of the bar lines [max_bars + 1], and the metres [max_bars].
 
         Args:
-            losses: see `in_whole_bars`; gets the rules by which metres are read.
+            losses: see `in_whole_bars`; gets the rules by which metres are read, and the end.
         """
         metres, counts = [self.find(COMMON_TIME)], []
         start, left, signatures = 0, max_bars, losses.score.time_signatures
@@ -92,7 +92,9 @@ class Metres:
             left -= counts[-1]
             metres.append(metre)
         per_bar = np.repeat(metres, [*counts, left])
-        return np.concatenate([[0], np.cumsum(self.lengths[per_bar])]), per_bar
+        lines = np.concatenate([[0], np.cumsum(self.lengths[per_bar])])
+        losses.end = int(lines[-1]), f"bar {max_bars}"
+        return lines, per_bar
 
     def time_signatures(self, ticks: IntArray, metres: IntArray) -> list[TimeSignature]:
         """Return the time signatures of bars that begin at `ticks` [num_bars], for a Score."""

@@ -7,9 +7,8 @@ import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, Track
-from musicgen.tokenization.bars import InBars, arranged, steps_in_bars
+from musicgen.tokenization.bars import InBars, arranged
 from musicgen.tokenization.base import TICKS_PER_BEAT, Losses
-from musicgen.tokenization.chords.symbols import CHORDS
 from musicgen.tokenization.groove2groove.instruments import Instrument
 from musicgen.tokenization.quantization import (
     GridNotes,
@@ -19,9 +18,8 @@ from musicgen.tokenization.quantization import (
     remove_overlaps,
 )
 from musicgen.tokenization.remi.grammar import REMIGrammar
-from musicgen.tokenization.remi.metre import Metres
-from musicgen.tokenization.vocabulary import IntArray, number_tokens
-from musicgen.validation import check_bool, check_int
+from musicgen.tokenization.vocabulary import IntArray
+from musicgen.validation import check_int
 
 
 class REMI(InBars):
@@ -46,7 +44,6 @@ class REMI(InBars):
     note_families = ("Pitch",)
     header = ("Beat", "Chord", "Tempo")
     instruments = (Instrument("Piano"),)
-    tempi: range
 
     def __init__(
         self,
@@ -64,34 +61,14 @@ class REMI(InBars):
         if (TICKS_PER_BEAT // 2) % positions_per_beat:
             expected = "expected a divisor of 240"
             raise ParameterError("positions_per_beat", positions_per_beat, expected)
-        check_bool("chords", chords)
-        check_int("max_bars", max_bars)
-        check_int("max_transposition", max_transposition, 0)
         self.steps_per_beat = self.positions_per_beat = positions_per_beat
-        self.metres = Metres(time_signatures, positions_per_beat)
-        self.time_signatures = self.metres.names
-        self.pitch_range, self.velocity_bins = list(pitch_range), list(velocity_bins)
-        self.tempo_bins = None if tempo_bins is None else list(tempo_bins)
-        self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
-        self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
+        bins = pitch_range, velocity_bins, tempo_bins
+        super().__init__(time_signatures, *bins, chords, max_bars, max_transposition)
         self.tempi = parse_bins("tempo_bins", tempo_bins, 4, 1000)
-        self.chords, self.max_bars = chords, max_bars
-        self.max_transposition = max_transposition
-        families = {
-            "Bar": self.metres.tokens,
-            "EOS": ["EOS"],
-            "Beat": [f"Beat_{i}" for i in range(self.metres.lengths.max())],
-            "Tempo": [f"Tempo_{bpm}" for bpm in self.tempi],
-            "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
-            "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
-            # In positions; at most 4 beats.
-            "Duration": [f"Duration_{half / 2:g}" for half in range(1, 8 * positions_per_beat + 1)],
-            "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
-            **{"Key": [], "Part": [], "Drum": []},
-        }
-        self.vocabulary, self.families = number_tokens(families)
-        halves = np.arange(1, len(families["Duration"]) + 1)
+        halves = np.arange(1, 8 * positions_per_beat + 1)  # of positions; at most 4 beats
         self.durations = halves * (TICKS_PER_BEAT // (2 * positions_per_beat))
+        order = ("Beat", "Tempo", "Pitch", "Velocity", "Duration", "Chord", "Key", "Part", "Drum")
+        self.number_tokens(order, Duration=[f"{half / 2:g}" for half in halves])
 
     def grammar(self) -> REMIGrammar:
         halves = range(1, len(self.families["Duration"]) + 1)
@@ -102,12 +79,10 @@ class REMI(InBars):
         return None if track.is_drum else 0
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
-        losses = self.in_bars(score)
-        bar_starts, metres = self.metres.bars(self.max_bars, losses)
-
-        step, pitch, velocity, duration = self._notes(losses, bar_starts)
-        chord_step, chord = self.chord_changes(losses, bar_starts)
-        tempo_step, tempo = find_changes(*self.tempi_in_bars(losses, bar_starts))
+        losses, bar_starts, metres = self.in_bars(score)
+        step, pitch, velocity, duration = self._notes(losses)
+        chord_step, chord = self.chord_changes(losses)
+        tempo_step, tempo = find_changes(*self.tempi_inside(losses))
 
         has_event = np.zeros(bar_starts[-1], bool)
         for steps in step, chord_step, tempo_step:
@@ -127,12 +102,10 @@ class REMI(InBars):
         ]
         return np.append(arranged(events, num_keys=1), first["EOS"]), losses
 
-    def _notes(
-        self, losses: Losses, bar_starts: IntArray
-    ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    def _notes(self, losses: Losses) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Return step, pitch index, velocity index and duration in half steps of the notes."""
         notes, _ = losses.pitched_notes(self.pitches)
-        step, inside = steps_in_bars(losses, notes["onset"], "notes", bar_starts)
+        step, inside = losses.inside(notes["onset"])
         notes = notes[inside]
         duration, longest = losses.grid(notes["duration"], 2), len(self.families["Duration"])
         too_long = step[duration > longest]

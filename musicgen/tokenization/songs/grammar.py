@@ -76,7 +76,7 @@ class SongsGrammar(BarGrammar[SongsState]):
         bar_lengths: IntArray,
         max_bars: int,
         durations: Sequence[int],
-        is_drum: Sequence[bool],
+        is_drum: BoolArray,
         chords: bool,
     ) -> None:
         self.followers = followers(len(families["Velocity"]) > 0)

@@ -11,22 +11,20 @@ import numpy as np
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
-from musicgen.tokenization.bars import FIFTHS, InBars, arranged, steps_in_bars
+from musicgen.tokenization.bars import FIFTHS, InBars, arranged
 from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts, Losses, Rng
-from musicgen.tokenization.chords.symbols import CHORDS
+from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.groove2groove.instruments import find_by_words, instruments_of
 from musicgen.tokenization.quantization import (
     GridNotes,
     find_changes,
     in_time,
     nearest_bin,
-    parse_bins,
     remove_overlaps,
 )
-from musicgen.tokenization.remi.metre import Metres
 from musicgen.tokenization.songs.grammar import SongsGrammar, part_order
-from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
-from musicgen.validation import check_bool, check_float, check_int
+from musicgen.tokenization.vocabulary import IntArray, within
+from musicgen.validation import check_float
 
 POSITIONS_PER_BEAT = 12
 # In positions: the printed values with dots, doubled dots and triplets; then ties.
@@ -86,47 +84,28 @@ class Songs(InBars):
         max_transposition: int = 6,
         lead_probability: float = 0,
     ) -> None:
+        bins = pitch_range, velocity_bins, tempo_bins
+        super().__init__(time_signatures, *bins, chords, max_bars, max_transposition)
+        check_float("lead_probability", lead_probability, maximum=1)
+        self.lead_probability = lead_probability
         self.parts = [dict(part) for part in parts]
         self._words = [part.get("words", ()) for part in self.parts]
         self.instruments = instruments_of(
             [{name: part[name] for name in part if name != "words"} for part in self.parts]
         )
-        check_bool("chords", chords)
+        self._is_drum = np.array([part.is_drum for part in self.instruments])
         if len(self.parts) + chords > MAX_PARTS:
             raise ParameterError("parts", len(self.parts), f"expected up to {MAX_PARTS - chords}")
         self.header = ("Key", "Tempo", *("Part", "Beat", "Chord")[: 3 * chords])
-        check_int("max_bars", max_bars)
-        check_int("max_transposition", max_transposition, 0)
-        check_float("lead_probability", lead_probability, maximum=1)
-        self.metres = Metres(time_signatures, POSITIONS_PER_BEAT)
-        self.time_signatures, self.pitch_range = self.metres.names, list(pitch_range)
-        self.velocity_bins = None if velocity_bins is None else list(velocity_bins)
-        self.tempo_bins = None if tempo_bins is None else list(tempo_bins)
-        self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
-        self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
         self.tempi = [] if tempo_bins is None else _equal_ratios(tempo_bins)
-        self.chords, self.max_bars = chords, max_bars
-        self.max_transposition, self.lead_probability = max_transposition, lead_probability
         names = [part.name for part in self.instruments] + ["Chords"] * chords
-        families = {
-            "Bar": self.metres.tokens,
-            "EOS": ["EOS"],
-            "Beat": [f"Beat_{i}" for i in range(self.metres.lengths.max())],
-            "Key": [f"Key_{fifths}" for fifths in FIFTHS],
-            "Tempo": [f"Tempo_{bpm}" for bpm in self.tempi],
-            "Chord": [f"Chord_{chord}" for chord in CHORDS if chords],
-            "Part": [f"Part_{name}" for name in names],
-            "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
-            "Drum": [f"Drum_{key}" for key in self.drums],
-            "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
-            "Duration": [f"Duration_{steps}" for steps in DURATIONS],
-        }
-        self.vocabulary, self.families = number_tokens(families)
+        order = ("Beat", "Key", "Tempo", "Chord", "Part", "Pitch", "Drum", "Velocity", "Duration")
+        own = {"Key": FIFTHS, "Part": names, "Drum": self.drums, "Duration": DURATIONS}
+        self.number_tokens(order, **own)
 
     def grammar(self) -> SongsGrammar:
-        is_drum = [part.is_drum for part in self.instruments]
-        bars = self.metres.lengths, self.max_bars
-        return SongsGrammar(self.vocabulary, self.families, *bars, DURATIONS, is_drum, self.chords)
+        bars, parts = (self.metres.lengths, self.max_bars), (self._is_drum, self.chords)
+        return SongsGrammar(self.vocabulary, self.families, *bars, DURATIONS, *parts)
 
     def find_track(self, track: Track) -> int | None:
         return find_by_words(track, self.instruments, self._words)
@@ -135,16 +114,15 @@ class Songs(InBars):
         return in_time(score)
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
-        losses = self.in_bars(score)
+        losses, lines, metres = self.in_bars(score)
         score = losses.score
-        lines, metres = self.metres.bars(self.max_bars, losses)
-        notes = self._notes(losses, lines)
+        notes = self._notes(losses)
         part, pitch = np.divmod(notes.voice, 128)
-        chord_step, chord = self.chord_changes(losses, lines)
+        chord_step, chord = self.chord_changes(losses)
         keys = np.array(score.key_signatures, np.int64).reshape(-1, 2)
-        key_step, inside = steps_in_bars(losses, keys[:, 0], "key signatures", lines)
+        key_step, inside = losses.inside(keys[:, 0], "key signatures")
         key = keys[inside, 1]
-        tempo_step, tempo = self.tempi_in_bars(losses, lines, by_ratio=True)
+        tempo_step, tempo = self.tempi_inside(losses, by_ratio=True)
 
         def bar_of(steps: IntArray) -> IntArray:
             return np.searchsorted(lines, steps, side="right") - 1
@@ -163,7 +141,7 @@ class Songs(InBars):
         if num_bars and not len(key):
             found = find_key(pitched_notes(score)) or Key(0, major=True)
             key_bar, key = np.zeros(1, np.int64), np.array([(found.fifths - FIFTHS.start) % 12])
-        drum = np.array([each.is_drum for each in self.instruments])[part]
+        drum = self._is_drum[part]
         moments = np.unique(np.stack([part, notes.onset]), axis=1)
         begun = np.unique(np.stack([bar_of(notes.onset), part]), axis=1)
         first = {name: ids.start for name, ids in self.families.items()}
@@ -183,20 +161,16 @@ class Songs(InBars):
         ]
         return np.append(arranged(events, num_keys=4), first["EOS"]), losses
 
-    def _notes(self, losses: Losses, lines: IntArray) -> GridNotes:
+    def _notes(self, losses: Losses) -> GridNotes:
         """Return the notes by 128 part + pitch, with indices of the other values."""
         found = [self.find_track(track) for track in losses.score.tracks]
-        sizes = [len(track.notes) for track in losses.score.tracks]
-        part = np.repeat(np.array([-1 if i is None else i for i in found], np.int64), sizes)
-        notes, is_drum = losses.score.notes, np.array([x.is_drum for x in self.instruments])[part]
-        onset = losses.grid(notes["onset"])
-        pitch, known = notes["pitch"], part >= 0
-        inside = np.isin(pitch, self.pitches) & ~is_drum | np.isin(pitch, self.drums) & is_drum
-        losses.drop("notes of other instruments", onset[~known])
-        losses.drop("notes of other pitches", onset[known & ~inside])
-        notes, part, is_drum = (x[known & inside] for x in (notes, part, is_drum))
-        onset, held = steps_in_bars(losses, notes["onset"], "notes", lines)
-        notes, part, is_drum = (x[held] for x in (notes, part, is_drum))
+        notes, part = losses.numbered_notes(found, "notes of other instruments")
+        is_drum, pitch = self._is_drum[part], notes["pitch"]
+        known = np.where(is_drum, np.isin(pitch, self.drums), np.isin(pitch, self.pitches))
+        losses.drop("notes of other pitches", losses.grid(notes["onset"][~known]))
+        onset, inside = losses.inside(notes["onset"][known])
+        notes, part = notes[known][inside], part[known][inside]
+        is_drum = self._is_drum[part]
         duration = losses.grid(notes["onset"] + notes["duration"]) - onset
         longest = f"notes longer than {DURATIONS[-1] // POSITIONS_PER_BEAT} beats"
         losses.clip(longest, onset[~is_drum & (duration > DURATIONS[-1])])
@@ -215,7 +189,7 @@ class Songs(InBars):
         window = super()._crop(tokens, starts, length, bar_length, rng)
         return self.with_header(window, tokens[: starts[0, 0]])[:length]
 
-    def arrange(self, window: IntArray, rng: Rng, length: int, bar_length: int) -> IntArray:
+    def arrange(self, window: IntArray, rng: Rng, length: int) -> IntArray:
         if rng.random() < self.lead_probability:
             ids = self.families["Part"]
             present = np.unique(window[within(window, ids[: len(self.parts)])]) - ids.start
@@ -238,8 +212,8 @@ class Songs(InBars):
         bar = np.cumsum(within(tokens, self.families["Bar"]))
         part = within(tokens, self.families["Part"])
         begins = part | (np.diff(bar, prepend=0) > 0)
-        section = np.where(part, tokens - self.families["Part"].start, -1)
-        section = section[np.maximum.accumulate(np.where(begins, np.arange(len(tokens)), 0))]
+        own = np.where(part, tokens - self.families["Part"].start, -1)
+        section = latest(-1, begins, own)
         order = part_order(len(self.parts), self.chords) + MAX_PARTS * ~np.array(parts)
         place = np.where(section < 0, -2, order[section])
         place[tokens == self.families["EOS"].start] = 2 * MAX_PARTS
@@ -248,7 +222,7 @@ class Songs(InBars):
     def keep_parts(
         self, score: Score, names: Sequence[str], start: int, stop: int | None
     ) -> KeptParts:
-        losses = self.in_bars(score)
+        losses, lines, metres = self.in_bars(score)
         edges = np.array([*score.bar_starts(), *(s.tick for s in score.time_signatures), 2**39])
         ticks = np.unique(np.maximum([edges - 1, edges], 0))
         places = np.stack([ticks, losses.move(ticks)])
@@ -272,7 +246,6 @@ class Songs(InBars):
             for (track, i), earlier in zip(pairs, before, strict=True)
         ]
         ids = self.lead(self.encode(replace(score, tracks=tracks)), leads)[:-1]
-        lines, metres = self.metres.bars(self.max_bars, losses)
         bars = self.families["Bar"].start + metres
         own = np.split(ids, np.flatnonzero(within(ids, self.families["Bar"])))[1:]
         last = int(within(self.encode(score), self.families["Bar"]).sum())
