@@ -77,12 +77,6 @@ def number_bytes(value: int) -> bytes:
     return bytes(reversed(groups))
 
 
-def text_bytes(kind: int, text: str) -> bytes:
-    """Return a meta event of a kind with a text."""
-    encoded = text.encode()
-    return bytes([META, kind]) + number_bytes(len(encoded)) + encoded
-
-
 def meta_value(content: bytes) -> bytes:
     """Return what follows the kind and the length in the content of a meta event."""
     return content[_read_number(content, 1, len(content))[1] :]

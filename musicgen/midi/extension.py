@@ -20,7 +20,6 @@ from musicgen.midi.events import (
     TRACK_NAME,
     Event,
     number_bytes,
-    text_bytes,
 )
 from musicgen.midi.io import dumps
 from musicgen.midi.roles import names_drums
@@ -238,7 +237,8 @@ def _place(
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for the continuation")
             channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
-            new = _FileTrack(after=[(0, _OTHER, text_bytes(TRACK_NAME, track.name))])
+            new, name = _FileTrack(), track.name.encode()
+            new.add(0, _OTHER, (META, TRACK_NAME, *number_bytes(len(name)), *name))
             if not track.is_drum:
                 new.add(end if channel in used else 0, _OTHER, (0xC0 | channel, track.program))
             found[index] = [_Part(new, channel)]

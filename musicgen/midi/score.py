@@ -77,9 +77,8 @@ class Track:
         """Compare name, program, drum flag and notes in any order."""
         if not isinstance(other, Track):
             return NotImplemented
-        same = self.is_drum == other.is_drum and self.program == other.program
-        same = same and self.name == other.name
-        return same and np.array_equal(sort_notes(self.notes), sort_notes(other.notes))
+        plain = ({**vars(t), "notes": sort_notes(t.notes).tolist()} for t in (self, other))
+        return next(plain) == next(plain)
 
 
 @dataclass(repr=False)

@@ -39,7 +39,7 @@ class SongsState(REMIState):
     """The state of Songs; a `part` of -1 is the bar's header."""
 
     key: IntArray  # current index [B]
-    orders: BoolArray  # whether the parts so far may be in each order, see `part_orders` [B, N]
+    orders: BoolArray  # whether the parts so far may be in each order [B, N]
     harmonised: BoolArray  # whether the chords of the bar have begun [B]
     writes: BoolArray  # whether each part may come where it is not given [B, P]
     next_given: IntArray  # index in `given` of the token to come, or of its -1 [B]
@@ -48,14 +48,6 @@ class SongsState(REMIState):
 def part_order(num_parts: int, chords: bool) -> IntArray:
     """Return the place of each part, and of chords, which are the last index but come first."""
     return np.append(np.arange(num_parts), [-1] * chords).astype(np.int64)
-
-
-def part_orders(num_parts: int) -> BoolArray:
-    """Return the sets of parts that may lead, in each bar: the others follow them. [2^P, P]
-
-    Both are in the order of `part_order`. The first set is empty.
-    """
-    return np.arange(2**num_parts)[:, None] >> np.arange(num_parts) & 1 > 0
 
 
 class SongsGrammar(BarGrammar[SongsState]):
@@ -86,8 +78,10 @@ class SongsGrammar(BarGrammar[SongsState]):
         parts = part_order(len(is_drum), chords)
         self._is_drum, self._is_chords = np.array([*is_drum, *[False] * chords]), parts < 0
         self.num_instruments = len(is_drum)
+        # Each set of parts, the empty one first, may lead in all bars: the others follow them.
+        leads = np.arange(2 ** len(parts))[:, None] >> np.arange(len(parts)) & 1  # [N, P]
+        place = parts - len(parts) * leads  # of each part, by order
         # Whether a part may come after another, or after the header (-1), in each order.
-        place = parts - len(parts) * part_orders(len(parts))  # of each part, by order [N, P]
         self._ordered = np.ones((len(parts) + 1, len(parts), len(place)), bool)
         self._ordered[:-1] = (place[:, :, None] < place[:, None]).transpose(1, 2, 0)
 
