@@ -231,14 +231,16 @@ def kept_prompt(
     recognised = "chords recognised" in score.repairs
     chords = [m for m in score.markers if chord_index(m.text) is not None]
     others = [m for m in score.markers if chord_index(m.text) is None]
+    stay = [m for m in chords if not (first <= m.tick < end or recognised)]
     if progression is not None:
         changes = schedule(progression, lines[bars[0] : lines.index(end) + 1]).tolist()
         asked = [Marker(tick, CHORDS[chord]) for tick, chord in changes]
+        if bars[1] is not None:  # the chord in force behind the bars stays
+            stay += [m._replace(tick=end) for m in chords if m.tick <= end and not recognised][-1:]
     else:
         asked = [m for m in chords if first <= m.tick < end and not recognised]
     seen = sorted([*others, *asked, *(m for m in chords if m.tick < first)], key=lambda m: m.tick)
-    stay = [m for m in chords if not (first <= m.tick < end or recognised)]
-    own = replace(score, markers=sorted([*others, *asked, *stay]))
+    own = replace(score, markers=sorted({*others, *asked, *stay}))
     # The tokens' bars may not be the file's: they begin where it is cut.
     cuts = [score.metre_at(tick)._replace(tick=tick) for tick in (first, end)]
     signatures = sorted([*score.time_signatures, *cuts], key=lambda s: s.tick)
@@ -250,9 +252,8 @@ def kept_prompt(
         kept = tokenizer.keep_parts(score, keep, start, stop)
     if not (kept.given < 0).any():
         raise UserError(f"{name}: nothing is left to write")
-    ticks = np.interp([m.tick for m in asked], *kept.places).tolist()
-    changes = [chord_index(m.text) or 0 for m in asked]
-    steps = [(round(tick * per_tick), chord) for tick, chord in zip(ticks, changes, strict=True)]
+    at = (np.interp([m.tick for m in asked], *kept.places) * float(per_tick)).round().tolist()
+    steps = [(tick, chord_index(m.text) or 0) for tick, m in zip(at, asked, strict=True)]
     start = round(np.interp(first, *kept.places) * per_tick) if first else 0
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
 

@@ -279,6 +279,14 @@ def test_bars_of_any_metre_are_rewritten_whole(metre, bars, span, steps):
             assert notes_between(track, *others) == notes_between(own, *others)
 
 
+def test_behind_bars_with_other_chords_the_chord_of_the_file_is_in_force():
+    score = accompanied()
+    score.markers = [Marker(0, "G_M"), Marker(400, "louder")]
+    (piece,) = music_model(SONGS, "auto").generate(score, rewrite=2, chords="C")
+    found = [(marker.tick, marker.text) for marker in loads(piece.midi_file()[0]).markers]
+    assert found == [(0, "G_M"), (288, "C_M"), (400, "louder"), (576, "G_M")]
+
+
 def test_a_continuation_is_of_the_parts_of_its_piece():
     alone = accompanied()
     alone.tracks = alone.tracks[1:3]  # both hands of the piano
