@@ -33,7 +33,7 @@ FITTING += [("sine_spe", a, EXACT) for a in ("favor", "elu", "softmax")]
 def reading(position: str, attention: str, more: dict, coordinates) -> Pair:
     """Return a pair whose encoding reads coordinates: a name, or a tuple of them."""
     settings = more | {"position.coordinates": coordinates, "init_std": 0.2}
-    if "training_length" in load("position", position) and not isinstance(coordinates, str):
+    if position == "siren" and not isinstance(coordinates, str):
         settings["position.training_length"] = (40,) * len(coordinates)
     return pair(position, attention, settings)
 

@@ -71,14 +71,14 @@ def basis_matrix(encoding, layer: int) -> Tensor:
     return eye
 
 
-def theta(kind, angles, features):
+def theta(kind, angles, features, length):
     """The listing's angles of e features that are rotated (Qin et al. 2023, appendix D.2)."""
     count = features if kind == 1 else features // 2
     t = torch.arange(1, count + 1, dtype=torch.float64)
     return {
         "geometric": 10000 ** (-2 * (t - 1) / features),
-        "linear": math.pi / 2 * t / count,
-        "harmonic": math.pi / 2 / t,
+        "linear": math.pi / 2 / length / count * t,
+        "harmonic": math.pi / 2 / length / t,
     }[angles]
 
 
@@ -90,9 +90,9 @@ def theta(kind, angles, features):
 @pytest.mark.parametrize("width", [6, 8, 10])
 def test_theta_types_and_the_mixed_block(width, kind, learned, angles, mixed):
     options = {"basis": "identity", "learned_angles": learned, "angles": angles, "mixed": mixed}
-    encoding = TYPES[kind](**SIZES | {"width": width}, **options)
+    encoding = TYPES[kind](**SIZES | {"width": width}, **options, training_length=30)
     rotated = width // 2 + width // 2 % kind if mixed else width  # pairs stay together
-    found, expected = alpha(encoding, 0), theta(kind, angles, rotated)
+    found, expected = alpha(encoding, 0), theta(kind, angles, rotated, 30)
     count = len(expected)
     assert found.shape[-1] == width // kind
     expected = expected.expand(len(found), -1)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from musicgen.errors import ParameterError, UserError
 from musicgen.position.angles import angles_at, geometric_frequencies, to_fp64
 from musicgen.position.rotary.lrpe import LRPE
-from musicgen.validation import check_bool, check_choice
+from musicgen.validation import check_bool, check_choice, check_int
 
 
 class Rotation(LRPE):
@@ -24,8 +24,9 @@ class Rotation(LRPE):
         learned_angles: learn log α for each head, else fix α at its start. The logarithm lets an
             optimizer change slow and fast angles in proportion.
         angles: the start of α_t, t < A, Qin et al.'s theta types a, b and c (appendix D.2):
-            `geometric`, 10000^(−2t/M) for M features that are rotated; `linear`, (π/2)(t + 1)/A;
-            `harmonic`, (π/2)/(t + 1).
+            `geometric`, 10000^(−2t/M) for M features that are rotated; `linear`, (π/2)(t + 1)/(AN);
+            `harmonic`, (π/2)/((t + 1)N). The listing has each sequence's own length for N.
+        training_length: N, in the unit of the coordinates.
         mixed: rotate by the first half of the angles alone, rounded up, as if there were no more;
             the other features stay as they are: the identity part of eq. 23.
     """
@@ -39,26 +40,25 @@ class Rotation(LRPE):
         *args: int,
         learned_angles: bool = True,
         angles: str = "geometric",
+        training_length: int = 1,
         mixed: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         check_bool("learned_angles", learned_angles)
         check_choice("angles", angles, ("geometric", "linear", "harmonic"))
+        check_int("training_length", training_length)
         check_bool("mixed", mixed)
         if self.width % self.features_per_angle:
             raise UserError(
                 f"position={self.name} rotates features in pairs: expected heads of an even width, "
                 f"not {self.width}; change num_heads or dim"
             )
-        self.angles, dims = angles, self.num_dims
+        self.angles, self.training_length, dims = angles, training_length, self.num_dims
         all_angles = self.width // self.features_per_angle
         count = (all_angles + 1) // 2 if mixed else all_angles
         if dims > count:
-            expected = (
-                f"expected at most {count}, as a head of width {self.width} has so many angles; "
-                "use wider heads"
-            )
+            expected = f"expected at most {count}, in heads of width {self.width}; use wider heads"
             raise ParameterError("coordinates", f"{dims} coordinates", expected)
         even = torch.tensor([2 * (t // dims * dims) for t in range(count)])
         self.register_buffer("even", even, persistent=False)
@@ -74,20 +74,18 @@ class Rotation(LRPE):
 
         [H, M / features_per_angle], or [1, …] if all heads share them.
         """
-        if self.log_alpha is None:
-            frequency = self._start()[None]
-        else:
-            frequency = to_fp64(self.log_alpha[code]).exp() / (2 * math.pi)
-        return F.pad(frequency, (0, len(self.dims) - len(self.even)))
+        alpha = self.log_alpha
+        turns = self._start()[None] if alpha is None else to_fp64(alpha[code]).exp() / (2 * math.pi)
+        return F.pad(turns, (0, len(self.dims) - len(self.even)))
 
     def _start(self) -> Tensor:
         """Return the angles at the start in turns per position, in fp64: [A]."""
         count, first = len(self.even), to_fp64(self.even) / 2
         match self.angles:
             case "linear":
-                return (first + self.num_dims) / (4 * count)
+                return (first + self.num_dims) / (4 * count * self.training_length)
             case "harmonic":
-                return 1 / (4 * (first / self.num_dims + 1))
+                return 1 / (4 * (first / self.num_dims + 1) * self.training_length)
         return geometric_frequencies(self.even, count * self.features_per_angle)
 
     def cos_sin(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
