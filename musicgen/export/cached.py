@@ -12,16 +12,20 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from musicgen.checkpoints import rebuild
-from musicgen.export.graph import step_graph
+from musicgen.export.graph import check_packages, step_graph
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_bytes
 from musicgen.package_data import PRETRAINED
 from musicgen.random import NoiseKey
+
+if TYPE_CHECKING:
+    import onnx
 
 SHIPPED = Path(__file__).parent / "graphs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "musicgen-symbolic"
@@ -56,6 +60,20 @@ def make_graph(step: RecurrentStep, path: Path | None = None) -> bytes:
     with suppress(OSError):
         write_bytes(path or _paths(step)[-1], data)
     return data
+
+
+def full_graph(step: RecurrentStep) -> onnx.ModelProto:
+    """Return a step's graph with its weights, see `step_graph`."""
+    check_packages()
+    if (path := find_graph(step)) is None:
+        return step_graph(step)
+    import onnx
+
+    graph, own = onnx.load_from_string(path.read_bytes()), named_tensors(step)
+    for array in graph.graph.initializer:
+        if array.external_data:
+            array.CopyFrom(onnx.numpy_helper.from_array(own[array.name].numpy(), array.name))
+    return graph
 
 
 def named_tensors(step: RecurrentStep) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,12 +34,7 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     Raises:
         UserError: the packages of the extra `onnx` are missing.
     """
-    try:
-        import onnxscript  # noqa: F401, which `torch.onnx` needs
-    except ImportError:
-        raise UserError(
-            "ONNX graphs need packages: pip install 'musicgen-symbolic[onnx]'"
-        ) from None
+    check_packages()
     two = torch.tensor([0, 0])  # rows; of one, torch would make a constant
     state = step.template.select(two).tensors()
     positions = torch.zeros(2, step.model.num_position_columns, dtype=torch.long)
@@ -66,6 +62,12 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     for part in (proto, own, *own.node, *own.value_info, *own.input, *own.output, *own.initializer):
         del part.metadata_props[:]
     return proto
+
+
+def check_packages() -> None:
+    """Raise a UserError if the packages of the extra `onnx` are missing."""
+    if find_spec("onnxscript") is None:  # which needs onnx
+        raise UserError("ONNX graphs need packages: pip install 'musicgen-symbolic[onnx]'")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import torch
 
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.errors import UserError
-from musicgen.export.graph import step_graph
+from musicgen.export.cached import full_graph
 from musicgen.export.javascript import JavaScriptStep, compile_step
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_text
@@ -117,7 +117,7 @@ def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaS
     state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
     if len(lag_bias):
         state["copied.lag_bias"][0, : len(lag_bias)] = lag_bias
-    return compile_step(step_graph(step), state)
+    return compile_step(full_graph(step), state)
 
 
 def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[str, Any]:

@@ -11,7 +11,9 @@ import pytest
 import torch
 from onnx import parser
 
+import musicgen
 from musicgen.errors import UserError
+from musicgen.export import cached
 from musicgen.export.graph import NEW, step_graph
 from musicgen.export.javascript import compile_step
 from musicgen.export.page import with_half_weights
@@ -48,6 +50,15 @@ def test_a_step_computes_the_logits_of_the_model(each, tmp_path):
     check_graph(model, step, onnxruntime.InferenceSession(graph.SerializeToString()))
     if has_node:
         check_javascript(model, step, graph, tmp_path)
+
+
+@torch.no_grad()
+def test_a_model_of_the_package_takes_its_graph(monkeypatch):
+    monkeypatch.setattr(cached, "step_graph", None)  # which makes one
+    model = musicgen.load("songs-small").model
+    step = RecurrentStep(model, NOISE)
+    session = onnxruntime.InferenceSession(cached.full_graph(step).SerializeToString())
+    check_graph(model, step, session)
 
 
 def check_graph(model, step, session):
