@@ -62,9 +62,8 @@ def _open_part(settings: Mapping[str, Any], folder: Path) -> Corpus:
     """Open a corpus of a songbook, whose folder is the given one."""
     own = dict(settings)
     part: type[Corpus] = get_class(own.pop("_target_"))
-    if "root" not in own:
-        expected = "expected training data whose folders are known, not of a published songbook"
-        raise ParameterError("data.root", folder, expected)
+    # A published model has no paths, but knows what to clone.
+    own.setdefault("root", own.get("source", "composed").rpartition("/")[2])
     if issubclass(part, ComposedCorpus):
         _check_composed(folder / own["root"])
     return part(**own)
@@ -74,8 +73,8 @@ def _check_composed(folder: Path) -> None:
     """Refuse a folder that is not here, since a corpus would be composed there."""
     if not _is_ours(folder):
         raise UserError(
-            f"the model's corpus was composed in {folder}, which is not here; give "
-            f"another folder: data.root={_COMPOSED}"
+            f"the model's corpus was composed in {folder}, which is not here; give another folder, "
+            "below the current one, where it is composed again, such as data.root=data"
         )
 
 
