@@ -9,7 +9,8 @@ benchmarks/progressions.py's. What is finished stays in --out, and all measures 
 results/songs.json.
 
 Keys are those of the signatures, else of the prompts' notes; `clash` is `clash_share`; bars return
-to the prompt's, too; `bar lines kept` is the share of the pieces in which all are the file's.
+to the prompt's, too; `bar lines kept` is the share of the pieces in which all are the file's, up
+to the file's next change of metre.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from musicgen.metrics.descriptors import clash_share, in_key_share
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import Summary
-from musicgen.midi import Score, loads, pitched_notes
+from musicgen.midi import Score, dumps, loads, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import TICKS_PER_BEAT
@@ -173,13 +174,16 @@ def key_of(score: Score) -> Key | None:
 def checks(piece: Continuation) -> dict[str, float]:
     """Return 1 if what must stay has stayed, otherwise 0."""
     prompt, kept = piece.prompt, piece.prompt.kept
+    # The prompt does not tell where the file changes its metre later.
+    later = [x.tick for x in prompt.piece.time_signatures if x.tick >= prompt.end_tick]
     lines = [score.bar_starts() for score in (piece.score, prompt.piece)]
+    lines = [x[: np.searchsorted(x, later[0]) + 1] if later else x for x in lines]
     number = min(map(len, lines))
     found = {"bar lines kept": float(np.array_equal(*(x[:number] for x in lines)))}
     if kept and prompt.own:
-        tracks = zip(
-            loads(piece.midi_file()[0]).tracks, prompt.own.tracks, kept.roles, strict=False
-        )
+        # As MIDI, which cannot hold a pitch that begins again before it ends.
+        files = (loads(each).tracks for each in (piece.midi_file()[0], dumps(prompt.own)))
+        tracks = zip(*files, kept.roles, strict=False)
         same = all(new == own for new, own, role in tracks if role not in kept.written)
         found["given notes unchanged"] = float(same)
     return found
