@@ -20,7 +20,7 @@ from musicgen.run_folders import LAST, OVERRIDES, find_run
 # Settings whose values may hold commas, brackets and ampersands, which Hydra's grammar rejects.
 _QUOTED = re.compile(
     "(prompt|checkpoint|out|generated|references|soundfont|chords|keep|init|resume|loader.cache_dir"
-    "|data.(root|group|exclude)|paths.(data|output)_dir)"
+    r"|data.(corpora.\w+.)?(root|group|exclude)|paths.(data|output)_dir)"
 )
 # Settings that name a place to read from or to write to.
 _PLACES = re.compile(r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$")

@@ -10,7 +10,7 @@ from musicgen.errors import UserError
 
 
 def test_paths_are_quoted():
-    for key in ("out", "prompt", "data.root", "soundfont", "paths.output_dir"):
+    for key in ("out", "prompt", "data.root", "data.corpora.a.root", "paths.output_dir"):
         assert quoted_paths([f"{key}=/a,b & c", "-m"]) == [f"{key}='/a,b & c'", "-m"]
     assert quoted_paths(["data.root='x y'", "out=null", "seed=1"]) == [
         *("data.root='x y'", "out=null", "seed=1")
