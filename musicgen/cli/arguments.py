@@ -17,10 +17,10 @@ from musicgen.errors import UserError
 from musicgen.package_data import CONF, choices
 from musicgen.run_folders import LAST, OVERRIDES, find_run
 
-# Settings whose values may hold commas, brackets and ampersands, which Hydra's grammar rejects.
+# Settings whose values may hold commas, brackets and sharps, which Hydra's grammar rejects.
 _QUOTED = re.compile(
-    "(prompt|checkpoint|out|generated|references|soundfont|chords|keep|init|resume|loader.cache_dir"
-    r"|data.(corpora.\w+.)?(root|group|exclude)|paths.(data|output)_dir)"
+    "(prompt|checkpoint|out|generated|references|soundfont|chords|key|keep|program|init|resume"
+    r"|loader.cache_dir|data.(corpora.\w+.)?(root|group|exclude)|paths.(data|output)_dir)"
 )
 # Settings that name a place to read from or to write to.
 _PLACES = re.compile(r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$")
@@ -38,7 +38,7 @@ def quoted_paths(arguments: Sequence[str]) -> list[str]:
     texts = []
     for argument in arguments:
         key, _, value = argument.partition("=")
-        is_list = key in ("data.exclude", "keep") and value.startswith("[")
+        is_list = key in ("data.exclude", "keep", "program") and value.startswith(("[", "{"))
         is_path = _QUOTED.fullmatch(key) and not is_list
         texts.append(f"{key}={quoted(value)}" if is_path else argument)
     return texts

@@ -94,8 +94,8 @@ def key_fifths(name: object) -> int:
     Raises:
         ParameterError: it names none.
     """
-    keys = {key.note_names[key.tonic] + "m" * (not key.major): key.fifths for key in KEYS}
-    keys |= {str(fifths): fifths for fifths in range(-7, 8)}
+    signatures = zip(range(-7, 8), _FIFTHS[1:], _FIFTHS[4:], strict=False)
+    keys = {name: n for n, major, minor in signatures for name in (str(n), major, f"{minor}m")}
     if str(name) not in keys:
         raise ParameterError("key", name, "expected a key such as C, Eb, F#m, or fifths from -7")
     return keys[str(name)]

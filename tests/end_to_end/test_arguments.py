@@ -18,7 +18,10 @@ def test_paths_are_quoted():
     assert quoted_paths(["data.exclude=a,b", "data.exclude=[a,b]"]) == [
         *("data.exclude='a,b'", "data.exclude=[a,b]")
     ]
-    assert quoted_paths(["chords=| C, F# | %"]) == ["chords='| C, F# | %'"]
+    assert quoted_paths(["chords=| C, F# | %", "key=F#m"]) == ["chords='| C, F# | %'", "key='F#m'"]
+    assert quoted_paths(["program=Pad 1 (new age)", "program={Bass: 34}"]) == [
+        *("program='Pad 1 (new age)'", "program={Bass: 34}")
+    ]
     assert quoted_paths(["keep=Piano (left)", "keep=[drums,bass]"]) == [
         *("keep='Piano (left)'", "keep=[drums,bass]")
     ]

@@ -9,7 +9,7 @@ import pytest
 from musicgen.composer import compose_pop
 from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi import Score, Track, notes_from, pitched_notes
-from musicgen.midi.key import Key, find_key
+from musicgen.midi.key import Key, find_key, key_fifths
 
 RANDOM = np.random.default_rng(0).integers(21, 109, (5, 40)).tolist()
 
@@ -32,6 +32,12 @@ def test_descriptors_equal_those_of_muspy(pitches):
         for major, mode in ((True, "major"), (False, "minor")):
             expected = muspy.pitch_in_scale_rate(music, other, mode)
             assert in_key_share(score, Key(other, major)) == pytest.approx(expected)
+
+
+def test_every_signature_has_two_keys():
+    major = ["Cb", "Gb", "Db", "Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#"]
+    minor = ["Ab", "Eb", "Bb", "F", "C", "G", "D", "A", "E", "B", "F#", "C#", "G#", "D#", "A#"]
+    assert [*map(key_fifths, major)] == [*range(-7, 8)] == [key_fifths(f"{x}m") for x in minor]
 
 
 def test_undefined_keys():
