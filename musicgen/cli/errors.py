@@ -78,6 +78,8 @@ def describe(error: BaseException) -> str | None:
         return f"{group}={name}: expected one of {', '.join(choices(group))}"
     if isinstance(error, ModuleNotFoundError) and section.startswith("logger."):
         return f"{section[:-1]}: {text}; install it, or leave logger out"
+    if isinstance(error, hydra.errors.OverrideParseException) and not text.startswith("Ambiguous"):
+        return f"{error.override}: Hydra cannot read it; quote names with brackets, commas or signs"
     code = errno.errorcode.get(error.errno or 0) if isinstance(error, OSError) else None
     if isinstance(error, OSError) and code in (*_NO_SPACE, *_NO_PLACE):
         cure = "free some space" if code in _NO_SPACE else "give another place"

@@ -24,6 +24,10 @@ ERRORS = {
         ["train.py", *TINY, "minutes=9"],
         ["minutes= needs scheduler=warmup_cooldown, with scheduler.cooldown below 1"],
     ),
+    "names that need quotes": (
+        ["generate.py", "program={Piano: Pad 1 (new age)}"],
+        ["program={Piano: Pad 1 (new age)}: Hydra cannot read it; quote names with brackets"],
+    ),
     "prompts in two ways": (["generate.py", "x.mid", "prompt=y.mid"], ["x.mid: ", "not both"]),
     "list without brackets": (
         ["evaluate.py", "metrics=position_loss,style"],
