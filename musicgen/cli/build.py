@@ -43,8 +43,7 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, DataModule, list[st
         if source is not None:
             adopt_settings(cfg, source)
             cfg.init = source.config.get("init") if cfg.resume else str(path)  # for the record
-    is_music = cfg.get("tokenizer") is not None
-    tokenizer, model, data = build_music(cfg) if is_music else build_examples(cfg)
+    tokenizer, model, data = build_music(cfg) if cfg.get("tokenizer") else build_examples(cfg)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
         model=config["model"],
@@ -67,9 +66,8 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, DataModule, list[st
                 if changed := load_for_resume(checkpoint, content, model):
                     notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
     model.recompute = cfg.recompute
-    if cfg.compile:
-        for layer in model.layers:
-            layer.compile()
+    for layer in model.layers if cfg.compile else ():
+        layer.compile()
     return module, data, notes
 
 
@@ -108,8 +106,7 @@ def build_examples(cfg: DictConfig) -> tuple[None, Transformer, ExampleDataModul
             f"span has two coordinates, of which position={model.position.name} would read the row "
             "alone; use model.position.coordinates=2, or position=none"
         )
-    data = instantiate(cfg.loader, corpus=corpus, coordinates=names, _convert_="all")
-    return None, model, data
+    return None, model, instantiate(cfg.loader, corpus=corpus, coordinates=names, _convert_="all")
 
 
 def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
@@ -122,6 +119,10 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
     check_targets(saved)
     loader = content.config.get("loader") or {}
     saved["loader"] = {"length": loader.get("length", cfg.loader.length)}
+    for part in _GROUPS:  # a training length that follows `loader.length` is the checkpoint's
+        own, old = cfg.model.get(part), (content.model.get(part) or {}).get("training_length")
+        if own and old and OmegaConf.is_interpolation(own, "training_length"):
+            own.training_length = old
     here = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
     adopted: Any = OmegaConf.create(saved)
     for name in _given_settings(cfg):
@@ -134,8 +135,7 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
 
 def _given_settings(cfg: DictConfig) -> Iterator[str]:
     """Yield which of these settings the command line sets, directly or through a group."""
-    for override in given_overrides():
-        name = override_key(override)
+    for name in map(override_key, given_overrides()):
         if name == "task":
             yield from ("tokenizer", "sampling")
         elif name == "model":
