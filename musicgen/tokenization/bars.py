@@ -115,20 +115,17 @@ class InBars(Tokenizer):
 
     def with_header(self, window: IntArray, before: IntArray) -> IntArray:
         """Return ids [L] that begin with a bar, with what is in force there after those before."""
-        fixed = {"Part": self.families["Part"].stop - 1, "Beat": self.families["Beat"].start}
-        names = {
-            i: name
-            for name in self.header
-            for i in ([fixed[name]] if name in fixed else self.families[name])
-        }
-        own = [*takewhile(names.__contains__, window[1:].tolist())]
+        single = {"Part": self.families["Part"].stop - 1, "Beat": self.families["Beat"].start}
+        families = self.families | {name: range(i, i + 1) for name, i in single.items()}
+        of_header = {i for name in self.header for i in families[name]}
+        own = [*takewhile(of_header.__contains__, window[1:].tolist())]
         known = np.array([*before, *own], np.int64)
         header: list[int] = []
         for name in reversed(self.header):
-            if name in fixed:  # only before another
-                kept = [fixed[name]] * (len(header) > 0 or fixed[name] in own)
+            if name in single:  # only before another
+                kept = [single[name]] * (len(header) > 0 or single[name] in own)
             else:
-                kept = known[within(known, self.families[name])][-1:].tolist()
+                kept = known[within(known, families[name])][-1:].tolist()
             header = kept + header
         return np.concatenate([window[:1], np.array(header, np.int64), window[1 + len(own) :]])
 

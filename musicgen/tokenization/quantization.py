@@ -1,6 +1,5 @@
 """Quantization of times and values, removal of overlaps between notes, and what both lose."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -107,8 +106,7 @@ class Losses:
         self.read = self.grid(score.notes["onset"])
         self.kept = self.read[:0]
         self.no_chords_until, self.too_long = 0.0, False
-        self._events: dict[str, list[tuple[str, IntArray]]]
-        self._events = {"dropped": [], "clipped": [], "changed": []}
+        self._events = list[tuple[str, str, IntArray]]()
         self._rules: list[tuple[str, float, float]] = []
 
     def grid(self, ticks: IntArray, per_step: int = 1) -> IntArray:
@@ -164,16 +162,16 @@ class Losses:
         order = np.lexsort((onset, track))
         onset, track, step = onset[order], track[order], self.grid(onset[order])
         far = 10 * np.abs(step * beat - onset * self.steps_per_beat) >= 3 * beat  # as of triplets
-        self._events["changed"].append(("onsets moved to the grid", step[far]))
+        self._events.append(("changed", "onsets moved to the grid", step[far]))
         gap = np.diff(onset)
         joined = (np.diff(step) == 0) & (np.diff(track) == 0) & (24 * gap >= beat)
-        self._events["changed"].append(("notes merged into chords", step[1:][joined]))
+        self._events.append(("changed", "notes merged into chords", step[1:][joined]))
 
     def drop(self, reason: str, steps: IntArray) -> None:
-        self._events["dropped"].append((reason, steps))
+        self._events.append(("dropped", reason, steps))
 
     def clip(self, reason: str, steps: IntArray) -> None:
-        self._events["clipped"].append((reason, steps))
+        self._events.append(("clipped", reason, steps))
 
     def interpret(self, rule: str, start: float, end: float) -> None:
         """Record a rule that the music from one step to another is read by."""
@@ -185,16 +183,13 @@ class Losses:
         def count(steps: IntArray) -> int:
             return int(np.count_nonzero((steps >= start) & (steps < end)))
 
-        def by_reason(events: list[tuple[str, IntArray]]) -> dict[str, int]:
-            counts: Counter[str] = Counter()
-            for reason, steps in events:
-                counts[reason] += count(steps)
-            return {reason: number for reason, number in counts.items() if number}
-
         rules = [rule for rule, first, last in self._rules if first < end and last > start]
         if self.no_chords_until >= end:
             rules.append("no chord markers: no Chord tokens")
-        lost = {kind: by_reason(events) for kind, events in self._events.items()}
+        lost = dict[str, dict[str, int]](dropped={}, clipped={}, changed={})
+        for kind, reason, steps in self._events:
+            if number := count(steps):
+                lost[kind][reason] = lost[kind].get(reason, 0) + number
         rules = list(dict.fromkeys(rules))
         return EncodingSummary(count(self.read), count(self.kept), rules=rules, **lost)
 
@@ -210,9 +205,8 @@ def remove_overlaps(notes: GridNotes, losses: Losses, unit: int = 1) -> GridNote
     """
     key = notes.voice * (notes.onset.max(initial=0) + 1) + notes.onset
     order = np.argsort(key)
-    key, voice, onset = key[order], notes.voice[order], notes.onset[order]
-    first = np.ones(len(order), bool)
-    first[1:] = key[1:] != key[:-1]
+    voice, onset = notes.voice[order], notes.onset[order]
+    first = np.diff(key[order], prepend=-1) != 0
     losses.drop("notes doubling another", onset[~first] // unit)
     starts = np.flatnonzero(first)
     if not len(starts):

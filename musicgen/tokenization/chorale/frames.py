@@ -51,8 +51,8 @@ def frames_of_score(losses: Losses, pitches: range, max_beats: int) -> IntArray:
     notes, track = losses.pitched_notes(pitches)
     onset, duration, inside = losses.notes_inside(notes)
     track, pitch, end = track[inside], notes["pitch"][inside], onset + duration
-    present = np.unique(track).tolist()
-    own = [track == i for i in present]
+    present, number = np.unique(track, return_inverse=True)
+    own = [number == i for i in range(len(present))]
     labels = [losses.score.tracks[i].name for i in present]
     voices = voices_of_tracks(labels, [pitch[x] for x in own], [onset[x] for x in own])
     if voices is None:
@@ -61,9 +61,7 @@ def frames_of_score(losses: Losses, pitches: range, max_beats: int) -> IntArray:
         losses.drop("notes beyond four voices", onset[~sung])
         voice, pitch, onset, end = voice[sung], pitch[sung], onset[sung], end[sung]
     else:
-        voice = np.zeros(len(track), np.int64)
-        for each, notes_of_track in zip(voices, own, strict=True):
-            voice[notes_of_track] = each
+        voice = np.array(voices, np.int64)[number]
     # Each voice sings one note at a time, the latest.
     order = np.lexsort((pitch, onset, voice))
     voice, pitch, onset, end = voice[order], pitch[order], onset[order], end[order]
