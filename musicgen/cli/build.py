@@ -66,8 +66,9 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, DataModule, list[st
                 if changed := load_for_resume(checkpoint, content, model):
                     notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
     model.recompute = cfg.recompute
-    for layer in model.layers if cfg.compile else ():
-        layer.compile()
+    if cfg.compile:
+        for layer in model.layers:
+            layer.compile()
     return module, data, notes
 
 

@@ -64,9 +64,9 @@ def make_graph(step: RecurrentStep, path: Path | None = None) -> bytes:
 
 def full_graph(step: RecurrentStep) -> onnx.ModelProto:
     """Return a step's graph with its weights, see `step_graph`."""
-    check_packages()
     if (path := find_graph(step)) is None:
         return step_graph(step)
+    check_packages()
     import onnx
 
     graph, own = onnx.load_from_string(path.read_bytes()), named_tensors(step)
