@@ -125,7 +125,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         UserError: a file is missing or damaged, or they do not belong together.
     """
     path = folder / CONFIG
-    plain = load_json(path, lambda plain: plain)
+    plain = load_json(path)
     tokenizer = Tokenizer.load(folder / TOKENIZER)
     kind = type(tokenizer)
     try:

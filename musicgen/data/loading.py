@@ -146,7 +146,7 @@ class PositionedWindows(Dataset):
     """Windows, each with the positions of its inputs: up to [L + 1] and [L, P].
 
     Args:
-        coordinates: their names, see `TokenCoordinates`; bars and times count from the window's
+        coordinates: their names, see `Tokenizer`; bars and times count from the window's
             first bar.
     """
 
@@ -194,7 +194,7 @@ class MusicDataModule(StreamDataModule):
 
     Args:
         window, skip_beginning, scramble: of training windows, see `TrainingWindows`.
-        coordinates: names of the columns of `Batch.positions`, see `TokenCoordinates`.
+        coordinates: names of the columns of `Batch.positions`, see `Tokenizer`.
         encoding: as for `EncodedCorpus`. All others are as for `StreamDataModule`; a pass over the
             data is one crop of each piece.
 

@@ -160,7 +160,7 @@ def in_units(
         flags = np.ones(len(piece) - 1, bool)
         if unit.startswith("token"):
             events = tokenizer.coordinates(piece, ("bar", "beat", "pitch"), bar_length=bar_length)
-            notes = events[np.isin(piece, [*tokenizer.pitch_tokens()])]
+            notes = events[tokenizer.changes["pitch"][piece] >= 0]
             bars = events[1:, 0]
             similarities = bar_similarities(notes, int(bars.max(initial=0)) + 1)
             new, returning = new_and_returning_bars(similarities)

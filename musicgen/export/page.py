@@ -31,7 +31,6 @@ from musicgen.report.payload import track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
 from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING
-from musicgen.tokenization.chorale.tokenizer import PITCHES
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 from musicgen.tokenization.quantization import bin_edges
@@ -142,7 +141,7 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
     if isinstance(tokenizer, Chorale):
         return tables | {
             "max_frames": tokenizer.grammar().limit,
-            "pitches": {"start": PITCHES[0], "size": len(PITCHES)},
+            "pitches": {"start": tokenizer.pitches.start, "size": len(tokenizer.pitches)},
             "lead": LEAD,
             "leading": LEADING if tokenizer.families["Lead"] else [],
         }

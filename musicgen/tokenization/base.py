@@ -1,8 +1,8 @@
-"""The interface of tokenizers: encoding with a summary, decoding and training crops."""
+"""The interface of tokenizers: encoding, decoding, training crops, and where the tokens are."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import signature
@@ -10,15 +10,22 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError, errors_name
 from musicgen.midi import Score, Track
-from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES
-from musicgen.tokenization.coordinates import TokenCoordinates
-from musicgen.tokenization.grammar import Grammar
+from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_number
+from musicgen.tokenization.grammar import Grammar, latest
 from musicgen.tokenization.quantization import EncodingSummary, Losses
-from musicgen.tokenization.vocabulary import IntArray, load_json, save_json, within
+from musicgen.tokenization.vocabulary import (
+    IntArray,
+    Vocabulary,
+    load_json,
+    save_json,
+    within,
+)
 
 Rng = np.random.Generator
 
@@ -56,15 +63,25 @@ class KeptParts(NamedTuple):
     places: IntArray = _IN_WHOLE_BARS
 
 
-class Tokenizer(TokenCoordinates):
+class Tokenizer(ABC):
     """Conversion between Scores and sequences of token ids.
 
     `decode(encode(score))` is the score on the tokenizer's grid, for any score.
     `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
 
+    A coordinate depends on the tokens up to its own, that one included, and is an integer >= 0:
+
+    - `index`: number of the token, from 0.
+    - `time`: musical time in grid steps from the first bar.
+    - `bar`: number of the bar, from 0; crops count from their first.
+    - `beat`: position in the bar, in grid steps.
+    - `pitch`: MIDI pitch of the latest note of an instrument with pitches; 0 before the first.
+    - `chord`: `chord_number` of the latest chord; 0 before the first.
+
     Attributes:
         vocabulary: the tokens; the augmentation settings do not change it.
         families: ids of each family of tokens, such as `Pitch`.
+        pitches: the MIDI pitches of the tokens that have one.
         steps_per_beat: grid steps in a quarter note.
         max_transposition: largest transposition of a training crop, in semitones.
         note_families: families of which each token begins a note, as losses per note count notes.
@@ -72,6 +89,10 @@ class Tokenizer(TokenCoordinates):
 
     name: ClassVar[str]
     note_families: ClassVar[tuple[str, ...]]
+    vocabulary: Vocabulary
+    families: dict[str, range]
+    pitches: range
+    steps_per_beat: int
     chords: bool = False
     max_transposition: int
 
@@ -122,7 +143,9 @@ class Tokenizer(TokenCoordinates):
     @staticmethod
     def load(path: str | Path) -> Tokenizer:
         """Read a tokenizer of any class from a file that `save` wrote."""
-        return load_json(path, Tokenizer.from_json)
+        data = load_json(path)
+        with errors_name(path):
+            return Tokenizer.from_json(data)
 
     def in_time(self, score: Score) -> Score:
         """Return music in the rhythms that the tokens' models know; see `quantization.in_time`."""
@@ -151,6 +174,10 @@ class Tokenizer(TokenCoordinates):
     def start_tokens(self) -> IntArray:
         """Return the first ids of every piece with notes, in the first metre. [L]."""
         return np.array([self.vocabulary.id("BOS")])
+
+    @abstractmethod
+    def times(self, tokens: IntArray) -> IntArray:
+        """Return the musical time of each id, in grid steps from the first bar. [L] -> [L]."""
 
     @abstractmethod
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
@@ -311,3 +338,91 @@ class Tokenizer(TokenCoordinates):
         ends = np.flatnonzero(tokens == self.vocabulary.id("EOS"))
         tokens = tokens[: ends[0]] if len(ends) else tokens
         return tokens[tokens != self.vocabulary.pad_id]
+
+    @property
+    def match_classes(self) -> list[int]:
+        """The class of each token, for matches of a copy head: all velocities are one. [V]
+
+        The notes of a bar that returns are the same, how loud they are is not.
+        """
+        classes = list(range(len(self.vocabulary)))
+        for family in ("Velocity", "Tempo"):
+            for token in self.families.get(family, ()):
+                classes[token] = self.families[family].start
+        return classes
+
+    def coordinates(
+        self, tokens: IntArray, names: Sequence[str], *, bar_length: int | None = None
+    ) -> IntArray:
+        """Return the named coordinates of ids. [L] -> [L, len(names)].
+
+        Args:
+            bar_length: grid steps in a bar, for tokens without bars; None: a bar of four quarters.
+        """
+        tokens = np.asarray(tokens, dtype=np.int64)
+        times = self.times(tokens)
+        columns = {"index": np.arange(len(tokens)), "time": times}
+        if self._bars:
+            is_bar = within(tokens, self._bars)
+            columns["bar"] = np.maximum(np.cumsum(is_bar) - 1, 0)
+            columns["beat"] = times - latest(0, is_bar, times)
+        else:
+            length = bar_length or 4 * self.steps_per_beat
+            columns["bar"], columns["beat"] = np.divmod(times, length)
+        for name in {*names} & self.changes.keys():
+            new = self.changes[name][tokens]
+            columns[name] = latest(0, new >= 0, new)
+        return np.stack([columns[name] for name in names], axis=1)
+
+    def next_coordinates(
+        self,
+        names: Sequence[str],
+        before: Tensor,
+        tokens: Tensor,
+        positions: IntArray,
+        bar_lengths: Tensor,
+    ) -> Tensor:
+        """Return the coordinates of one more token in each row, on the CPU: [B, len(names)].
+
+        Args:
+            names: `index`, or `index`, `time` and more.
+            before: those of the token before. [B, len(names)]
+            tokens: the ids. [B]
+            positions: `GrammarState.positions` after them. [B, 2]
+            bar_lengths: grid steps in a bar. [B]
+        """
+        columns = dict(zip(("index", "time"), torch.from_numpy(positions).unbind(1), strict=True))
+        for i, name in enumerate(names[2:], start=2):
+            old, time = before[:, i], columns["time"]
+            if name in self.changes:
+                new = torch.from_numpy(self.changes[name])[tokens]
+                columns[name] = torch.where(new < 0, old, new)
+            elif self._bars:
+                is_bar = (tokens >= self._bars.start) & (tokens < self._bars.stop)
+                passed = old + time - before[:, 1]
+                columns[name] = old + is_bar if name == "bar" else torch.where(is_bar, 0, passed)
+            else:
+                columns[name] = time // bar_lengths if name == "bar" else time % bar_lengths
+        return torch.stack([columns[name] for name in names], dim=1)
+
+    def check_coordinates(self, names: Sequence[str]) -> None:
+        """Raise `ParameterError` if the tokens do not tell one of the named coordinates."""
+        known = ["index", "time", "bar", "beat", *self.changes]
+        if missing := [name for name in names if name not in known]:
+            expected = f"expected some of {', '.join(known)}: the tokens tell no other"
+            raise ParameterError("coordinates", ", ".join(missing), expected)
+
+    @cached_property
+    def changes(self) -> dict[str, IntArray]:
+        """The value that each token gives to `pitch` and `chord`, -1 where it stays. [V] each."""
+        pitch = np.where(self._pitch_ranks < 0, -1, self._pitch_ranks + self.pitches.start)
+        pitch[self.families.get("NoteOff", range(0))] = -1
+        changes = {"pitch": pitch}
+        if chords := self.families.get("Chord"):
+            changes["chord"] = np.full(len(self.vocabulary), -1)
+            changes["chord"][chords] = [chord_number(i) for i in range(len(chords))]
+        return changes
+
+    @cached_property
+    def _bars(self) -> range:
+        return self.families.get("Bar", range(0))

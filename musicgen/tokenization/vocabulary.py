@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from musicgen.errors import UserError
 from musicgen.files import write_text
 
 IntArray = NDArray[np.int64]
-T = TypeVar("T")
 
 _VERSION = 1  # of the file's format
 
@@ -78,13 +77,11 @@ def save_json(content: Mapping[str, Any], path: str | Path) -> None:
     write_text(path, json.dumps(content, indent=1) + "\n")
 
 
-def load_json(path: str | Path, build: Callable[[Any], T]) -> T:
-    """Build an object from a JSON file; every `UserError` names the file."""
+def load_json(path: str | Path) -> Any:
+    """Read a JSON file; raise a `UserError` that names it if it cannot be read."""
     try:
-        return build(json.loads(Path(path).read_text(encoding="utf-8")))
+        return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
     except (ValueError, RecursionError):  # not UTF-8, not JSON, or endless brackets
         raise UserError(f"{path}: not JSON; give a file that musicgen saved") from None

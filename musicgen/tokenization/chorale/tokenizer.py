@@ -24,8 +24,6 @@ from musicgen.tokenization.chorale.grammar import LEAD, LEADING, Arrangements, C
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
-PITCHES = range(21, 109)
-
 
 class Chorale(Tokenizer):
     """`BOS`, then soprano, alto, tenor and bass of each sixteenth, `EOS`.
@@ -52,6 +50,7 @@ class Chorale(Tokenizer):
     name: ClassVar[str] = "chorale"
     note_families = ("Pitch", "Silence")  # one for each voice and frame, as in the literature
     steps_per_beat = STEPS_PER_BEAT
+    pitches = range(21, 109)
 
     def __init__(
         self, *, max_beats: int = 16384, max_transposition: int = 6, lead_probability: float = 0
@@ -63,12 +62,12 @@ class Chorale(Tokenizer):
         self.lead_probability = lead_probability
         leads = lead_probability > 0
         families = {
-            "Pitch": [f"Pitch_{pitch}" for pitch in PITCHES],
+            "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
             "Silence": ["Silence"],
             "EOS": ["EOS"],
             "BOS": ["BOS"],
             "Empty": ["Empty"] * leads,
-            "Ahead": [f"Ahead_{pitch}" for pitch in PITCHES] * leads,
+            "Ahead": [f"Ahead_{pitch}" for pitch in self.pitches] * leads,
             "Lead": ["Lead_" + "+".join(compress(VOICES, voices)) for voices in LEADING] * leads,
         }
         self.vocabulary, self.families = number_tokens(families)
@@ -84,9 +83,9 @@ class Chorale(Tokenizer):
 
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         losses = Losses(score, STEPS_PER_BEAT)
-        frames = frames_of_score(losses, PITCHES, self.max_beats).ravel()
+        frames = frames_of_score(losses, self.pitches, self.max_beats).ravel()
         first, silence = self.families["Pitch"].start, self.vocabulary.id("Silence")
-        tokens = np.where(frames == SILENCE, silence, frames - PITCHES.start + first)
+        tokens = np.where(frames == SILENCE, silence, frames - self.pitches.start + first)
         ends = [[self.vocabulary.id("BOS")], [self.vocabulary.id("EOS")]]
         return np.concatenate([ends[0], tokens, ends[1]]), losses
 
@@ -97,7 +96,7 @@ class Chorale(Tokenizer):
         """
         frames = self._plain_frames(self.until_end(tokens))
         is_pitch = within(frames, self.families["Pitch"])
-        pitches = frames - self.families["Pitch"].start + PITCHES.start
+        pitches = frames - self.families["Pitch"].start + self.pitches.start
         return score_of_frames(np.where(is_pitch, pitches, SILENCE))
 
     def _plain_frames(self, tokens: IntArray) -> IntArray:

@@ -56,6 +56,7 @@ class Groove2Groove(Tokenizer):
     name: ClassVar[str] = "groove2groove"
     note_families = ("NoteOn",)
     steps_per_beat = STEPS_PER_BEAT
+    pitches = range(NUM_KEYS)
 
     def __init__(
         self,
@@ -176,11 +177,6 @@ class Groove2Groove(Tokenizer):
         is_off, voice = np.divmod(events, self._num_voices)
         offs = [is_off[voice // NUM_KEYS == i] for i in range(len(self.instruments))]
         return [np.cumsum(1 - 2 * off)[off == 0] for off in offs]
-
-    def pitch_tokens(self) -> dict[int, int]:
-        """Return the MIDI pitch of each note-on but those of drums, by its id."""
-        ons = self.families["NoteOn"]
-        return {i: key for i, key in zip(ons, self._pitch_ranks.tolist(), strict=False) if key >= 0}
 
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
         end = int(self.times(tokens).max(initial=0))
