@@ -1,23 +1,14 @@
 """What a model sees of each token: learned vectors, which are summed.
 
-An input module is called with what its `read` returns.
+The first input is called with the tokens, each other one with what its `read` returns.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from musicgen.validation import check_int
-
-
-class Seen(NamedTuple):
-    """Tokens, as input modules see them."""
-
-    tokens: Tensor  # ids [B, L], or vectors [B, L, C]
-    positions: Tensor  # [1|B, L, P]
-    recent: Tensor | None  # [B, longest lag + L], see `with_recent`; None without lags
 
 
 def with_recent(
@@ -42,16 +33,6 @@ def with_recent(
 class TokenEmbedding(nn.Embedding):
     """One vector for each token of the vocabulary."""
 
-    def read(self, seen: Seen) -> Tensor:
-        return seen.tokens
-
-
-class VectorInput(nn.Linear):
-    """A linear map of input vectors."""
-
-    def read(self, seen: Seen) -> Tensor:
-        return seen.tokens
-
 
 class LaggedEmbedding(nn.Embedding):
     """One vector for each token of the vocabulary: of the token that is `lag` tokens earlier.
@@ -66,11 +47,11 @@ class LaggedEmbedding(nn.Embedding):
         super().__init__(vocab_size, dim)
         self.lag = lag
 
-    def read(self, seen: Seen) -> Tensor:
-        assert seen.recent is not None
-        length = seen.tokens.shape[1]
-        first = seen.recent.shape[1] - length - self.lag
-        return (seen.recent[:, first : first + length] - 1) % self.num_embeddings
+    def read(self, positions: Tensor, recent: Tensor) -> Tensor:
+        """Return the tokens, of what `with_recent` returned. [1|B, L, P], [B, N + L] -> [B, L]."""
+        length = positions.shape[1]
+        first = recent.shape[1] - length - self.lag
+        return (recent[:, first : first + length] - 1) % self.num_embeddings
 
 
 class CycleEmbedding(nn.Embedding):
@@ -80,8 +61,8 @@ class CycleEmbedding(nn.Embedding):
     beat, at any length.
     """
 
-    def read(self, seen: Seen) -> Tensor:
-        return seen.positions[..., 0].long() % self.num_embeddings
+    def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:
+        return positions[..., 0].long() % self.num_embeddings
 
 
 def build_inputs(
@@ -94,7 +75,7 @@ def build_inputs(
     """Build the inputs of tokens, or of vectors of `input_dim` numbers if `vocab_size` is None."""
     if vocab_size is None:
         assert input_dim is not None
-        modules: dict[str, nn.Module] = {"vector": VectorInput(input_dim, dim)}
+        modules: dict[str, nn.Module] = {"vector": nn.Linear(input_dim, dim)}
     else:
         modules = {"embedding": TokenEmbedding(vocab_size, dim)}
         modules |= {f"lag_{lag}": LaggedEmbedding(lag, vocab_size, dim) for lag in lags}

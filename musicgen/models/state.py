@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from musicgen.models.copy_head import CopyState
 
@@ -17,25 +18,6 @@ class LayerState(NamedTuple):
 
     attention: Any
     tokens: Tensor | None = None  # [B, width − 1, D], the last ones of a short convolution
-
-
-def _select(state: Any, rows: Tensor) -> Any:
-    """Return rows of a tensor, of a tuple of tensors, or of a state of attention; None: none."""
-    if state is None or isinstance(state, Tensor):
-        return None if state is None else state[rows]
-    if isinstance(state, tuple):
-        return type(state)(*(_select(part, rows) for part in state))
-    return state.select(rows)
-
-
-def _cat(states: Sequence[Any]) -> Any:
-    """Concatenate the rows of what `_select` takes."""
-    first = states[0]
-    if first is None or isinstance(first, Tensor):
-        return None if first is None else torch.cat(list(states))
-    if isinstance(first, tuple):
-        return type(first)(*map(_cat, zip(*states, strict=True)))
-    return type(first).cat(list(states))
 
 
 @dataclass(frozen=True)
@@ -56,16 +38,20 @@ class ModelState:
 
     def select(self, rows: Tensor) -> ModelState:
         """Return the states of the given rows, which may repeat."""
-        layers = [_select(layer, rows) for layer in self.layers]
-        copied, recent = _select(self.copied, rows), _select(self.recent, rows)
-        return ModelState(layers, self.position, self.length[rows], copied, recent)
+
+        def select(part: Any) -> Any:
+            return part[rows] if isinstance(part, Tensor) else part.select(rows)
+
+        return _mapped(select, self)
 
     @staticmethod
     def cat(states: list[ModelState]) -> ModelState:
         """Concatenate the rows of several states under one noise key."""
-        layers, _, *others = zip(*(vars(state).values() for state in states), strict=True)
-        joined = [_cat(layer) for layer in zip(*layers, strict=True)]
-        return ModelState(joined, states[0].position, *map(_cat, others))
+
+        def cat(*parts: Any) -> Any:
+            return torch.cat(parts) if isinstance(parts[0], Tensor) else parts[0].cat([*parts])
+
+        return _mapped(cat, *states)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of a state of linear attention by name; row b is sequence b."""
@@ -90,3 +76,10 @@ class ModelState:
         copied = None if self.copied is None else part(self.copied, "copied.")
         length, recent = tensors["length"], tensors.get("recent")
         return replace(self, layers=layers, length=length, copied=copied, recent=recent)
+
+
+def _mapped(function: Callable[..., Any], *states: ModelState) -> ModelState:
+    """Return what a function makes of the tensors, and caches of softmax attention, of states."""
+    parts = [(state.layers, state.length, state.copied, state.recent) for state in states]
+    layers, *others = tree_map(lambda *each: None if each[0] is None else function(*each), *parts)
+    return ModelState(layers, states[0].position, *others)

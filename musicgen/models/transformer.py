@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead, CopyState
-from musicgen.models.inputs import Seen, TokenEmbedding, build_inputs, with_recent
+from musicgen.models.inputs import TokenEmbedding, build_inputs, with_recent
 from musicgen.models.layer import NORMS, Layer, LayerSettings
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
@@ -307,9 +307,9 @@ class Transformer(nn.Module):
         if self.longest_lag:
             before = None if state is None else state.recent
             recent = with_recent(tokens, key_mask, before, self.longest_lag)
-        seen = Seen(tokens, positions, recent)
-        inputs: Any = self.inputs.values()
-        x = reduce(torch.add, (module(module.read(seen)) for module in inputs))
+        x = self.embedding(tokens)
+        for module in list[Any](self.inputs.values())[1:]:
+            x = x + module(module.read(positions, recent))
         x = x * self.embedding_scale
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)

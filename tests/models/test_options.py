@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.models import parameter_count
 from musicgen.models.attention_weights import attention_weights
-from musicgen.models.inputs import CycleEmbedding, LaggedEmbedding, Seen, with_recent
+from musicgen.models.inputs import CycleEmbedding, LaggedEmbedding, with_recent
 from musicgen.models.short_conv import ShortConvolution
 from tests.models.builders import SIZES, VOCAB, random_tokens, small
 
@@ -116,11 +116,10 @@ def test_lagged_vectors_are_those_of_earlier_tokens(lag):
     tokens = torch.tensor([[3, 0, 7, 7, 8, 1, 2]])
     mask = torch.tensor([[True, False, *[True] * 5]])
     rows = [8] * lag + [3, 8, 7, 7, 8, 1, 2]  # padding, and before the beginning: the last one
-    seen = Seen(tokens, torch.zeros(1, 7, 1), with_recent(tokens, mask, None, 5))
-    assert LaggedEmbedding(lag, 9, 4).read(seen).tolist() == [rows[:7]]
+    recent = with_recent(tokens, mask, None, 5)
+    assert LaggedEmbedding(lag, 9, 4).read(torch.zeros(1, 7, 1), recent).tolist() == [rows[:7]]
 
 
 def test_places_in_a_cycle_are_the_index_modulo_its_length():
     positions = torch.tensor([[[0, 9], [4, 9], [7, 9]]])  # the first column is the index
-    seen = Seen(torch.zeros(1, 3), positions, None)
-    assert CycleEmbedding(3, 5).read(seen).tolist() == [[0, 1, 1]]
+    assert CycleEmbedding(3, 5).read(positions, None).tolist() == [[0, 1, 1]]
