@@ -154,7 +154,7 @@ class _Compiler:
     def __init__(self, model: onnx.ModelProto, first_state: Mapping[str, Array]) -> None:
         from onnx import numpy_helper
 
-        self.graph, self.opset = model.graph, model.opset_import
+        self.graph = model.graph
         self.arrays = {each.name: numpy_helper.to_array(each) for each in self.graph.initializer}
         self.constants = set(self.arrays)
         self.buffers: list[tuple[str, int, Array | None]] = []
@@ -167,7 +167,7 @@ class _Compiler:
         self.states = {name: self._input(name, array) for name, array in first_state.items()}
         if "copied.temperature" in self.states:
             self.inputs["temperature"] = self.states["copied.temperature"]
-        self._evaluate()
+        self._evaluate(model)
         for ring, (source, axis) in RINGS.items():
             if ring in self.states:
                 self._write_ring(self._view(ring), self._view(source), axis)
@@ -198,9 +198,8 @@ class _Compiler:
 
         self._emit([slot, source, length], body)
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, model: onnx.ModelProto) -> None:
         """Compute all values for one token, of which the constants and the shapes are kept."""
-        from onnx import helper
         from onnx.reference import ReferenceEvaluator
         from onnx.reference.op_run import OpRun
 
@@ -210,16 +209,14 @@ class _Compiler:
             def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
                 return (np.take_along_axis(data, indices, axis),)
 
+        given = {each.name: self.arrays[each.name] for each in self.graph.input}
+        with np.errstate(all="ignore"):
+            evaluator = ReferenceEvaluator(model, new_ops=[GatherElements])
+            found: Any = evaluator.run(None, given, intermediate=True)
+        self.arrays |= {name: np.asarray(found[name]) for name in found if name}
         for node in self.graph.node:
-            feeds = {name: self.arrays[name] for name in node.input if name}
-            given = [helper.make_tensor_value_info(name, 0, None) for name in feeds]
-            made = [helper.make_tensor_value_info(name, 0, None) for name in node.output]
-            graph = helper.make_graph([node], "node", given, made)
-            model = helper.make_model(graph, opset_imports=self.opset)
-            with np.errstate(all="ignore"):
-                found = ReferenceEvaluator(model, new_ops=[GatherElements]).run(None, feeds)
-            self.arrays.update(zip(node.output, map(np.asarray, found), strict=True))
-            if node.op_type in ("Shape", "Size") or self.constants.issuperset(feeds):
+            known = self.constants.issuperset(filter(None, node.input))
+            if known or node.op_type in ("Shape", "Size"):
                 self.constants.update(node.output)
 
     def result(self) -> JavaScriptStep:
@@ -283,9 +280,9 @@ class _Compiler:
         self._assign(copy, _Expression("{0}", [view]))
         return copy
 
-    def _output(self, node: onnx.NodeProto) -> _View:
-        array = self.arrays[node.output[0]]
-        self.values[node.output[0]] = view = self._new(array.shape, array.dtype)
+    def _output(self, name: str) -> _View:
+        array = self.arrays[name]
+        self.values[name] = view = self._new(array.shape, array.dtype)
         return view
 
     def _constant(self, node: onnx.NodeProto, index: int) -> Array:
@@ -385,7 +382,7 @@ class _Compiler:
             loop = _loops(parts, starts, element, counter="j")
             return f"let s={begin};{loop}o[{at}]={end.format(n=math.prod(shape[num_kept:]))};"
 
-        self.values[name] = out = self._new(self.arrays[name].shape, self.arrays[name].dtype)
+        out = self._output(name)
         self._emit([out.moved(lambda x: x.reshape(shape[:num_kept])), *first], body)
 
     def _einsum(self, node: onnx.NodeProto, equation: bytes) -> None:
@@ -456,7 +453,7 @@ class _Compiler:
             first = last
 
     def _concat(self, node: onnx.NodeProto, axis: int) -> None:
-        out, first = self._output(node), 0
+        out, first = self._output(node.output[0]), 0
         index: list[Any] = [slice(None)] * out.layout.ndim
         for name in node.input:
             shape = self.arrays[name].shape
@@ -470,7 +467,7 @@ class _Compiler:
         pads, shape = self._constant(node, 1), self.arrays[node.input[0]].shape
         assert (mode, len(node.input)) == (b"constant", 2)
         assert (pads >= 0).all()
-        out, source = self._output(node), self._expression(node.input[0], shape)
+        out, source = self._output(node.output[0]), self._expression(node.input[0], shape)
         self._assign(out, _Expression("0"))
         starts = pads[: len(shape)].tolist()
         index = tuple(slice(a, a + n) for a, n in zip(starts, shape, strict=True))
@@ -484,7 +481,7 @@ class _Compiler:
             stored = self._new(right.shape[::-1], right.dtype, right.T)
             self.values[name] = stored.moved(np.transpose)
         assert min(left.ndim, right.ndim) > 1
-        out = self._output(node)
+        out = self._output(node.output[0])
         batch = out.layout.shape[:-2]
         a = self._view(node.input[0]).broadcast((*batch, *left.shape[-2:]))
         b = self._view(name).broadcast((*batch, *right.shape[-2:]))
@@ -516,7 +513,7 @@ class _Compiler:
 
         In it, EACH is a loop over j, and LENGTH that of the row.
         """
-        out, source = self._output(node), self._dense(node.input[0])
+        out, source = self._output(node.output[0]), self._dense(node.input[0])
         assert axis in (-1, out.layout.ndim - 1)
         size, length = out.layout.size, str(out.layout.shape[-1])
         body = body.replace("EACH ", "for(let j=0;j<LENGTH;j++)").replace("LENGTH", length)
@@ -547,7 +544,7 @@ class _Compiler:
         if node.input[1] in self.constants and indices.ndim == 0:
             self.values[node.output[0]] = data[(*before, int(indices), ...)]
             return
-        out, dims = self._output(node), (None,) * indices.ndim
+        out, dims = self._output(node.output[0]), (None,) * indices.ndim
         shape = out.layout.shape
         after = data.layout.ndim - axis - 1
         rows = data[(*before, 0, ...)][(*before, *dims)].broadcast(shape)
@@ -565,7 +562,7 @@ class _Compiler:
 
     def _gathernd(self, node: onnx.NodeProto, batch_dims: int) -> None:
         assert not batch_dims
-        out, data, given = self._output(node), *map(self._view, node.input)
+        out, data, given = self._output(node.output[0]), *map(self._view, node.input)
         shape, count = out.layout.shape, given.layout.shape[-1]
         steps, lengths = data.layout.strides[:count], data.layout.shape[:count]
         rows = data[(*(0,) * count, ...)].broadcast(shape)  # at index 0
@@ -580,12 +577,12 @@ class _Compiler:
         self._emit([out, rows, *indices], body)
 
     def _gatherelements(self, node: onnx.NodeProto, axis: int) -> None:
-        out, data, indices = self._output(node), *map(self._view, node.input)
+        out, data, indices = self._output(node.output[0]), *map(self._view, node.input)
         self._take(out, _corner(data, indices.layout.shape, axis), indices, data, axis)
 
     def _scatterelements(self, node: onnx.NodeProto, axis: int, reduction: bytes) -> None:
         assert reduction == b"add"
-        out, indices, updates = self._output(node), *map(self._view, node.input[1:])
+        out, indices, updates = self._output(node.output[0]), *map(self._view, node.input[1:])
         self._assign(out, self._expression(node.input[0], out.layout.shape))
         first = _corner(out, indices.layout.shape, axis)
         step, length = out.layout.strides[axis], out.layout.shape[axis]
