@@ -6,7 +6,7 @@ published the split, C.-Z. A. Huang the voices (Huang et al. 2017, "Counterpoint
 
 import json
 import lzma
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,18 +33,16 @@ class JSBChorales(Corpus):
 
     def pieces(self) -> list[Piece]:
         path = self._find()
-        names = [
-            (split, f"{split}/{number:03}")
-            for split, chorales in _read_file(path, _version(path)).items()
+        return [
+            Piece(name := f"{split}/{number:03}", path, name, split)
+            for split, chorales in self._chorales.items()
             for number in range(len(chorales))
         ]
-        return [Piece(name, path, name, split) for split, name in names]
 
     def read_piece(self, piece: Piece) -> Score:
         """Return four tracks, Soprano to Bass; a pitch held over several frames is one note."""
         split, _, number = piece.name.partition("/")
-        frames = _read_file(piece.path, _version(piece.path))[split][int(number)]
-        return score_of_frames(frames)
+        return score_of_frames(self._chorales[split][int(number)])
 
     def missing_split(self, split: str) -> str:
         return (
@@ -60,35 +58,30 @@ class JSBChorales(Corpus):
                 return path
         raise missing_corpus(self.root, FILE, f"download {SOURCE} and put it here")
 
-
-def _version(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
-
-
-@lru_cache(maxsize=2)
-def _read_file(path: Path, version: tuple[int, int]) -> dict[str, list[NDArray[np.int64]]]:
-    """Return the frames of each piece [num_frames, 4] by split; `version` changes with the file."""
-    try:
-        data = path.read_bytes()
-        content = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
-    except (OSError, ValueError, lzma.LZMAError, RecursionError):
-        raise UserError(f"{path}: not JSON, or not complete; get {SOURCE}") from None
-    try:
-        splits = {
-            SPLIT_NAMES[name]: [_frames(piece) for piece in content[name]]
-            for name in content
-            if name in SPLIT_NAMES
-        }
-        if not any(splits.values()):
-            raise ValueError("no piece")
-    except (ValueError, TypeError) as error:
-        raise UserError(
-            f"{path}: expected lists of pieces by the keys train, valid and test, and pieces of "
-            f"frames of {NUM_VOICES} MIDI pitches or {SILENCE}, soprano first ({error}); get "
-            f"{SOURCE}"
-        ) from None
-    return splits
+    @cached_property
+    def _chorales(self) -> dict[str, list[NDArray[np.int64]]]:
+        """The frames of each piece [num_frames, 4] by split."""
+        path = self._find()
+        try:
+            data = path.read_bytes()
+            content = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
+        except (OSError, ValueError, lzma.LZMAError, RecursionError):
+            raise UserError(f"{path}: not JSON, or not complete; get {SOURCE}") from None
+        try:
+            splits = {
+                SPLIT_NAMES[name]: [_frames(piece) for piece in content[name]]
+                for name in content
+                if name in SPLIT_NAMES
+            }
+            if not any(splits.values()):
+                raise ValueError("no piece")
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"{path}: expected lists of pieces by the keys train, valid and test, and pieces "
+                f"of frames of {NUM_VOICES} MIDI pitches or {SILENCE}, soprano first ({error}); "
+                f"get {SOURCE}"
+            ) from None
+        return splits
 
 
 def _frames(piece: object) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -245,20 +245,15 @@ def _key(piece: Piece) -> bytes:
     return digest.hexdigest().encode()
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from working in a folder."""
+def _locked(folder: Path) -> AbstractContextManager[object]:
+    """Return a context that keeps other processes from working in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
-        lock.acquire(blocking=False)
+        return lock.acquire(blocking=False)
     except Timeout:
         log(f"another process is working in {folder}: waiting for it")
-        lock.acquire()
+        return lock.acquire()
     except NotImplementedError:
         problem = "its file system has no locks; set loader.cache_dir to a folder on another"
         raise UserError(f"{folder}: {problem}") from None
-    try:
-        yield
-    finally:
-        lock.release()

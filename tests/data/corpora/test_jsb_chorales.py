@@ -70,12 +70,11 @@ def test_the_encoded_corpus_has_four_tokens_a_frame(tmp_path, content):
 
 def test_a_changed_file_is_read_again(tmp_path, content):
     path = write(tmp_path / "my.json", content)
-    corpus = JSBChorales(path)
-    (first, *_) = corpus.pieces()
-    before = corpus.read_piece(first)
+    first = JSBChorales(path).pieces()[0]
+    before = JSBChorales(path).read_piece(first)
     content["train"][0] = FIRST[:2]
     write(path, content)
-    assert corpus.read_piece(first) != before
+    assert JSBChorales(path).read_piece(first) != before
 
 
 @pytest.mark.parametrize(
