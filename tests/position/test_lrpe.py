@@ -61,7 +61,7 @@ def basis_matrix(encoding, layer: int) -> Tensor:
             v = encoding.basis.v.detach()[min(layer, encoding.num_codes - 1), :, :, None]
             return eye - 2 * v @ v.mT / (v.mT @ v)
         case "odd_even":
-            return eye[:, [0, 2, 4, 1, 3, 5]]
+            return eye[:, [0, 3, 1, 4, 2, 5]]  # eq. 74 in the rows of eq. 57
         case "fourier":
             n = torch.arange(WIDTH, dtype=torch.float64)
             roots = torch.polar(

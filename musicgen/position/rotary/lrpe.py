@@ -88,12 +88,9 @@ class LRPE(PositionalEncoding):
         """Return one code per layer for positions [1|B, L, num_dims]."""
         with torch.autocast(positions.device.type, enabled=False):
             transforms = [self.transform(positions, code) for code in range(self.num_codes)]
-        shared: dict[str, Any] = {
-            "keeps_sign": self.keeps_sign,
-            "encodes_normaliser": self.encodes_normaliser,
-            "log_decay": self.log_decay(),
-        }
-        codes = [LRPECode(self.basis, i, t, **shared) for i, t in enumerate(transforms)]
+        options: dict[str, Any] = {"keeps_sign": self.keeps_sign, "log_decay": self.log_decay()}
+        options["encodes_normaliser"] = self.encodes_normaliser
+        codes = [LRPECode(self.basis, i, t, **options) for i, t in enumerate(transforms)]
         return codes * (self.num_layers // self.num_codes)
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
@@ -134,8 +131,9 @@ def identity(x: Tensor, code: int) -> Tensor:
 
 
 def odd_even(x: Tensor, code: int) -> Tensor:
-    """Permute to even indices first, then odd ones (Qin et al. 2023, eq. 74)."""
-    return torch.cat((x[..., 0::2], x[..., 1::2]), dim=-1)
+    """Permute x_j -> x_{π(j)}: even places take the first half, odd ones the second (eq. 74)."""
+    j = torch.arange(x.shape[-1], device=x.device)
+    return x[..., j // 2 + j % 2 * ((len(j) + 1) // 2)]
 
 
 def fourier(x: Tensor, code: int) -> Tensor:
