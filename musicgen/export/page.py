@@ -29,7 +29,7 @@ from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.report.payload import track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
-from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
@@ -152,7 +152,7 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
 
 def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
     is_songs, parts = isinstance(tokenizer, Songs), tokenizer.instruments
-    unit = 1 if is_songs else 2  # half steps
+    grammar = tokenizer.grammar()
 
     def bins(values: Sequence[int], by_ratio: bool = False) -> dict[str, list[Any]] | None:
         edges = bin_edges(values, by_ratio).tolist()
@@ -164,16 +164,15 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
         for accidental in ("", "#", "##", "b", "bb")
         for chord in CHORDS[:11]
     ]
-    durations = tokenizer.durations * unit * tokenizer.steps_per_beat // TICKS_PER_BEAT
     return {
-        "followers": {name: sorted(x) for name, x in tokenizer.grammar().followers.items()},
+        "followers": {name: sorted(x) for name, x in grammar.followers.items()},
         "header": tokenizer.header,
         "bar_lengths": tokenizer.metres.lengths.tolist(),
         "max_bars": tokenizer.max_bars,
         "metres": tokenizer.metres.signatures,
         "lowest": {"Pitch": tokenizer.pitches.start, "Drum": tokenizer.drums.start},
-        "unit": unit,
-        "durations": bins(durations.tolist(), is_songs),
+        "unit": grammar.unit,
+        "durations": bins(grammar.durations.tolist(), is_songs),
         "velocities": bins(tokenizer.velocities),
         "tempi": bins(tokenizer.tempi, is_songs),
         "places": part_order(len(parts), is_songs and tokenizer.chords).tolist(),

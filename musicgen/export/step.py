@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from musicgen.attention import LinearAttention
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer
 from musicgen.models.copy_head import EMPTY, CopyState
@@ -111,15 +110,10 @@ def first_state(model: Transformer, key: NoiseKey) -> ModelState:
     positions = torch.zeros(1, 1, model.num_position_columns, dtype=torch.long, device=device)
     tokens = positions[:, :, 0]
     _, after = model.forward_with_state(tokens, positions=positions, noise=key)
-    empty = {name: torch.zeros_like(tensor) for name, tensor in after.tensors().items()}
-    for i, layer in enumerate(model.layers):
-        assert isinstance(layer, Layer)
-        assert isinstance(layer.attention, LinearAttention)
-        own = f"layers.{i}."
-        if own + "log_scale" in empty:
-            empty[own + "log_scale"].fill_(NO_SCALE)
-    for name in {"copied.bars", "copied.last_bar"} & empty.keys():
-        empty[name].fill_(EMPTY)
-    if "copied.temperature" in empty:
-        empty["copied.temperature"].fill_(1)
-    return after.replaced(empty)
+    begin = {"log_scale": NO_SCALE, "bars": EMPTY, "last_bar": EMPTY, "temperature": 1.0}
+    return after.replaced(
+        {
+            name: torch.full_like(tensor, begin.get(name.rpartition(".")[2], 0))
+            for name, tensor in after.tensors().items()
+        }
+    )

@@ -179,12 +179,13 @@ class Tokenizer(ABC):
     def times(self, tokens: IntArray) -> IntArray:
         """Return the musical time of each id, in grid steps from the first bar. [L] -> [L]."""
 
-    @abstractmethod
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
         """Return the grid steps at which the bars of ids [L] begin. -> [num_bars >= 1].
 
         Without bars among the tokens, each has `bar_length` grid steps.
         """
+        last = self.times(self.until_end(tokens)).max(initial=0)
+        return np.arange(0, last + 1, bar_length)
 
     def bar_length(self, score: Score) -> int:
         """Return the grid steps in a bar of this piece, in its first metre."""

@@ -123,17 +123,11 @@ class Chorale(Tokenizer):
         header = np.full_like(index, tokens[:1].sum())
         return self._arrangements.times(header, index, tokens == self.vocabulary.id("EOS"))
 
-    def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
-        return np.arange(0, max(1, self._num_frames(tokens)), bar_length)
-
     def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
-        starts = np.arange(0, self._num_frames(tokens), bar_length)
+        num_frames = -(-self.num_notes(tokens) // NUM_VOICES)
+        starts = np.arange(0, num_frames, bar_length)
         # At the token before the bar, in whose place a crop has its BOS.
         return np.stack([NUM_VOICES * starts, -starts], axis=1)
-
-    def _num_frames(self, tokens: IntArray) -> int:
-        """Return the number of frames of complete or incomplete ids [L], which begin with BOS."""
-        return -(-self.num_notes(tokens) // NUM_VOICES)
 
     def _crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None

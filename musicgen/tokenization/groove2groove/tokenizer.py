@@ -178,10 +178,6 @@ class Groove2Groove(Tokenizer):
         offs = [is_off[voice // NUM_KEYS == i] for i in range(len(self.instruments))]
         return [np.cumsum(1 - 2 * off)[off == 0] for off in offs]
 
-    def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:
-        end = int(self.times(tokens).max(initial=0))
-        return np.arange(0, end + 1, bar_length)
-
     def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
         shifts = np.flatnonzero(within(tokens, self.families["TimeShift"]))
         ons = np.flatnonzero(tokens < self._num_voices)

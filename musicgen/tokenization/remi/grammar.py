@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from musicgen.tokenization.bars import InBars
+from musicgen.tokenization.base import TICKS_PER_BEAT
 from musicgen.tokenization.grammar import (
     NEVER,
     BoolArray,
@@ -15,7 +17,7 @@ from musicgen.tokenization.grammar import (
     latest,
     padded,
 )
-from musicgen.tokenization.vocabulary import IntArray, Vocabulary
+from musicgen.tokenization.vocabulary import IntArray
 
 CLOSING = {"Beat", "Bar", "EOS"}
 FOLLOWERS: dict[str, set[str]] = {
@@ -64,28 +66,21 @@ class BarGrammar(Grammar[R]):
 
     Chords continue a prompt only if it has chords or no notes.
 
-    Args:
-        bar_lengths: grid steps in a bar of each metre. [num_metres]
-        durations: in parts of a grid step. [num_durations]
-        unit: number of these parts in a step.
+    Attributes:
+        unit: parts of a grid step that durations count.
+        durations: of the tokens, in these parts. [num_durations]
     """
 
     followers: Mapping[str, set[str]]
+    unit = 1
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        families: Mapping[str, range],
-        bar_lengths: IntArray,
-        max_bars: int,
-        durations: Sequence[int],
-        unit: int = 1,
-    ) -> None:
-        super().__init__(vocabulary, families)
-        self.bar_lengths, self.max_bars = bar_lengths, max_bars
-        self._durations, self._unit = np.array(durations), unit
-        size = len(vocabulary)
-        self._ranks = {name: np.arange(len(ids)) for name, ids in families.items()}
+    def __init__(self, tokenizer: InBars) -> None:
+        super().__init__(tokenizer.vocabulary, tokenizer.families)
+        self.bar_lengths, self.max_bars = tokenizer.metres.lengths, tokenizer.max_bars
+        per_beat = self.unit * tokenizer.steps_per_beat
+        self.durations = tokenizer.durations * per_beat // TICKS_PER_BEAT
+        size = len(self.vocabulary)
+        self._ranks = {name: np.arange(len(ids)) for name, ids in tokenizer.families.items()}
         self._rank = np.zeros(size, np.int64)  # index of a token in its family [V]
         for name, own in self._slices.items():
             self._rank[own] = self._ranks[name]
@@ -95,7 +90,7 @@ class BarGrammar(Grammar[R]):
         self._part = np.where(self._of("Part"), self._rank, -1)
         self._step = np.where(self._of("Beat"), self._rank, 0)  # of the bar
         self._length = np.zeros(size, np.int64)  # grid steps of the bar that a token begins [V]
-        self._length[self._slices["Bar"]] = bar_lengths
+        self._length[self._slices["Bar"]] = self.bar_lengths
         self._follows = np.zeros((size, size), bool)  # whether a token's family may follow [V, V]
         beginning = slice(self.pad, self.pad + 1)
         for name, followers in self.followers.items():
@@ -182,7 +177,7 @@ class BarGrammar(Grammar[R]):
             ends, num_pitches = np.array([state.ends] * len(ids)), len(self._ranks["Pitch"])
             sounds = np.minimum(pitch[at], num_pitches - 1)
             voice = num_pitches * np.maximum(in_part[at], 0) + sounds
-            ends[(*at, voice)] = self._unit * time[at] + self._durations[rank[at]]
+            ends[(*at, voice)] = self.unit * time[at] + self.durations[rank[at]]
             # A pitch begins where its last note has ended.
             changed["ends"] = np.maximum.accumulate(ends)
         return time, changed
@@ -195,6 +190,7 @@ class REMIGrammar(BarGrammar[REMIState]):
     """
 
     followers = FOLLOWERS
+    unit = 2
 
     def _initial_state(self, num_rows: int) -> REMIState:
         ends = np.zeros((num_rows, len(self._ranks["Pitch"])), np.int64)
@@ -206,7 +202,7 @@ class REMIGrammar(BarGrammar[REMIState]):
         )
         ends, ranks = state.ends, self._ranks
         mask = self._follows[state.last]  # [B, V], a copy
-        mask[:, self._slices["Duration"]] &= self._durations <= 2 * (limit - time)
+        mask[:, self._slices["Duration"]] &= self.durations <= 2 * (limit - time)
         if self._in_note[state.last].all():
             # Only a velocity or a duration may follow; what limits other tokens is not needed.
             return mask

@@ -71,9 +71,7 @@ class REMI(InBars):
         self.number_tokens(order, Duration=[f"{half / 2:g}" for half in halves])
 
     def grammar(self) -> REMIGrammar:
-        halves = range(1, len(self.families["Duration"]) + 1)
-        bars = self.metres.lengths, self.max_bars
-        return REMIGrammar(self.vocabulary, self.families, *bars, halves, unit=2)
+        return REMIGrammar(self)
 
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import NEVER, BoolArray, latest
 from musicgen.tokenization.remi.grammar import BarGrammar, REMIState
-from musicgen.tokenization.vocabulary import IntArray, Vocabulary
+from musicgen.tokenization.vocabulary import IntArray
 
 NEXT = {"Part", "Bar", "EOS"}
 
@@ -54,29 +55,18 @@ class SongsGrammar(BarGrammar[SongsState]):
     """Bars of a header (key and tempo, where they change), then parts in one order.
 
     The first bar has a key. A part has ascending Beats with ascending notes, or with a chord. A
-    pitch of a part cannot begin while it sounds there; drums do not sound on.
-
-    Args:
-        is_drum: of the parts. [num_parts]
-        chords: whether the last part is of chords.
+    pitch of a part cannot begin while it sounds there; drums do not sound on. The last part is of
+    chords, if the tokenizer has them.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        families: Mapping[str, range],
-        bar_lengths: IntArray,
-        max_bars: int,
-        durations: Sequence[int],
-        is_drum: BoolArray,
-        chords: bool,
-    ) -> None:
-        self.followers = followers(len(families["Velocity"]) > 0)
-        super().__init__(vocabulary, families, bar_lengths, max_bars, durations)
+    def __init__(self, tokenizer: InBars) -> None:
+        self.followers = followers(len(tokenizer.velocities) > 0)
+        super().__init__(tokenizer)
         self._opening = self._of("Bar", "Key", "Tempo", "Part")
         self._fixed = self._opening | self._of("EOS")
-        parts = part_order(len(is_drum), chords)
-        self._is_drum, self._is_chords = np.array([*is_drum, *[False] * chords]), parts < 0
+        is_drum = [part.is_drum for part in tokenizer.instruments]
+        parts = part_order(len(is_drum), tokenizer.chords)
+        self._is_drum, self._is_chords = np.array(is_drum + [False] * tokenizer.chords), parts < 0
         self.num_instruments = len(is_drum)
         # Each set of parts, the empty one first, may lead in all bars: the others follow them.
         leads = np.arange(2 ** len(parts))[:, None] >> np.arange(len(parts)) & 1  # [N, P]
@@ -156,7 +146,7 @@ class SongsGrammar(BarGrammar[SongsState]):
         mask[:, self._slices["Pitch"]] &= may_sound & higher & ~in_chords & ~is_drum
         higher = ranks["Drum"] > state.pitch[:, None]
         mask[:, self._slices["Drum"]] &= higher & is_drum
-        mask[:, self._slices["Duration"]] &= ~is_drum & (self._durations <= limit - time)
+        mask[:, self._slices["Duration"]] &= ~is_drum & (self.durations <= limit - time)
         if len(ranks["Velocity"]):
             struck = self._family[last] == self._numbers["Velocity"]
             mask &= ~struck | is_drum | (self._family == self._numbers["Duration"])

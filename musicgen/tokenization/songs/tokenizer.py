@@ -104,8 +104,7 @@ class Songs(InBars):
         self.number_tokens(order, **own)
 
     def grammar(self) -> SongsGrammar:
-        bars, parts = (self.metres.lengths, self.max_bars), (self._is_drum, self.chords)
-        return SongsGrammar(self.vocabulary, self.families, *bars, DURATIONS, *parts)
+        return SongsGrammar(self)
 
     def find_track(self, track: Track) -> int | None:
         return find_by_words(track, self.instruments, self._words)
