@@ -112,9 +112,10 @@ def readable(rows: Iterable[TableRow]) -> list[TableRow]:
             row = {**row, name: interval(row[name], row[low], row[high])}
         hidden = {*IN_FILES, *(end for pair in ends.values() for end in pair)}
         table.append({name: each for name, each in row.items() if name not in hidden})
-    table = without_empty_columns(table)
-    alone = len(table) > 1 and len({row.get("run") for row in table}) == 1
-    return [{k: x for k, x in row.items() if k != "run"} for row in table] if alone else table
+    shown = {k for row in table for k, value in row.items() if not (_missing(value) or value == "")}
+    if len(table) > 1 and len({row.get("run") for row in table}) == 1:
+        shown -= {"run"}
+    return [{k: value for k, value in row.items() if k in shown} for row in table]
 
 
 def interval(mean: float, low: float, high: float) -> str:
@@ -124,9 +125,3 @@ def interval(mean: float, low: float, high: float) -> str:
     digits = 1 if abs(mean) >= 10 else 3
     text = f"{mean:z.{digits}f}"
     return text if low != low else f"{text} ({low:z.{digits}f} to {high:z.{digits}f})"
-
-
-def without_empty_columns(rows: Sequence[TableRow]) -> list[TableRow]:
-    """Leave out the columns in which all rows have None, NaN or an empty text."""
-    kept = {k for row in rows for k, value in row.items() if not (_missing(value) or value == "")}
-    return [{k: value for k, value in row.items() if k in kept} for row in rows]

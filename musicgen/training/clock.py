@@ -40,7 +40,7 @@ class EndInTime(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.max_steps is not None:  # of a resumed run
-            _set_max_steps(trainer, self.max_steps)
+            trainer.fit_loop.epoch_loop.max_steps = self.max_steps  # the trainer's is read-only
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.seconds is None:
@@ -69,7 +69,7 @@ class EndInTime(pl.Callback):
         if self.decided or step >= factor.begin:
             self.max_steps = self._end(step, factor) if self.decided else longer
             factor.max_steps = self.max_steps
-            _set_max_steps(trainer, self.max_steps)
+            trainer.fit_loop.epoch_loop.max_steps = self.max_steps
 
     def _end(self, step: int, factor: Cooldown) -> int:
         """Return the first end of a training whose rate stays up to a step."""
@@ -83,8 +83,3 @@ def _schedule(trainer: pl.Trainer) -> Cooldown:
     if not isinstance(cooldown, Cooldown) or cooldown.cooldown == 1:
         raise UserError("minutes= needs scheduler=warmup_cooldown, with scheduler.cooldown below 1")
     return cooldown
-
-
-def _set_max_steps(trainer: pl.Trainer, max_steps: int) -> None:
-    """Change the number of steps of a training that runs; `Trainer.max_steps` is read-only."""
-    trainer.fit_loop.epoch_loop.max_steps = max_steps

@@ -47,8 +47,9 @@ def run_limited(
             workers[worker.connection] = worker
             worker.give(index, tasks[index])
 
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
-        for _ in range(min(num_workers or num_cores(), 1 + len(tasks) // 32)):
+        for _ in range(min(num_workers or cores or 1, 1 + len(tasks) // 32)):
             start()
         while workers:
             for connection in wait(list(workers)):
@@ -156,8 +157,3 @@ def _limit_memory(gigabytes: float) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
