@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from musicgen.batches import IGNORED, Batch, StreamDataModule
 from musicgen.data.non_music.base import PAD, Example, ExampleCorpus, Examples, SplitName
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, UserError
 
 _GROUPS = 32
 """Batches among which examples are sorted by length."""
@@ -43,8 +43,12 @@ class ExampleDataModule(StreamDataModule):
         self.split("train")
 
     def split(self, name: SplitName) -> Examples[Any]:
-        """Return the examples of a split."""
-        return self.corpus.split(name, self.length)
+        """Return the examples of a split; raise `UserError` if it has none."""
+        examples = self.corpus.split(name, self.length)
+        if len(examples) == 0:
+            what = f"{type(self.corpus).__name__} has no examples for {name}"
+            raise UserError(f"{what}; give it more files, or the other splits fewer examples")
+        return examples
 
     def train_dataloader(self) -> DataLoader:
         group = self.batch_size * self.process()[1]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from musicgen.console import log
 from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
-from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 
 SPECIAL = ("PAD", "MASK")
@@ -66,8 +65,6 @@ class WikiText(ExampleCorpus):
     def split(self, name: SplitName, length: int) -> Examples[int]:
         """Return windows of `length` words, each with the word that follows as its target."""
         ids = self._ids(name)
-        if len(ids) < 2:
-            raise UserError(f"{self._path(name)}: empty; {self.how_to_get}")
 
         def example(start: int) -> Example:
             window = ids[start : start + length + 1].astype(np.int64)

@@ -7,7 +7,7 @@ from musicgen.batches import IGNORED
 from musicgen.data.non_music import AAN, Example, ExampleCorpus
 from musicgen.data.non_music.base import Examples
 from musicgen.data.non_music.datamodule import ShuffledExamples, collate
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, UserError
 from tests.data.builders import ExampleDataModule, on_rank
 
 
@@ -48,6 +48,12 @@ def test_two_coordinates_are_those_of_an_image(tmp_path):
     assert batch.positions.shape == (1, 16, 2)
     with pytest.raises(ParameterError, match=r"coordinates=.*expected index"):
         ExampleDataModule(AAN(tmp_path), length=2000, batch_size=2, coordinates=("index", "time"))
+
+
+def test_a_split_without_examples_is_refused(monkeypatch):
+    monkeypatch.setattr(Images, "split", lambda *_: Examples([], int))
+    with pytest.raises(UserError, match="Images has no examples for train; give it more files"):
+        ExampleDataModule(Images(), length=16, batch_size=2).prepare_data()
 
 
 class Numbered(list):
