@@ -111,8 +111,9 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     if (places := _not_taken(stored)) and "hydra.run.dir" not in given:  # Lightning's processes
         warn(f"not taken from {folder}, give it again if it matters: {', '.join(places)}")
     return [
+        *(word for word in arguments if not override_key(word)),  # flags, which Hydra wants first
         *filter(_is_plain, stored),
-        *(argument for argument in arguments if override_key(argument) != "resume"),
+        *(word for word in arguments if override_key(word) not in ("", "resume")),
         f"resume={quoted(str(folder / LAST))}",
         f"hydra.run.dir={quoted(str(folder))}",
     ]
