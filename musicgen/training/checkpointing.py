@@ -125,11 +125,12 @@ class SaveLast(pl.Callback):
         stop = self._stop
         if trainer.world_size > 1:  # all processes stop after the same step
             stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
-        due = self._step % self.every == 0 or self._step == trainer.max_steps
+        # A share of an epoch, as `trainer.val_check_interval` may be, is no number of steps.
+        due = isinstance(self.every, int) and self._step % self.every == 0
         # The best checkpoint is never without the last one, without which no run resumes; a
         # validation within an accumulated step may follow the first one.
         first = self._saved_step == 0 and trainer.accumulate_grad_batches > 1
-        if stop or due or first or validates_next(trainer):
+        if stop or due or first or self._step == trainer.max_steps or validates_next(trainer):
             self._save(trainer)
         self._stopped = stop
 
