@@ -84,10 +84,21 @@ def check_targets(config: Any, allowed: tuple[type, ...] = _ALLOWED) -> None:
         raise UserError(f"its configuration holds an interpolation ({config}), which is refused")
 
 
+def later_refusals(model: Any, tokenizer: Any, corpus: Any) -> Iterator[str]:
+    """Yield which commands will refuse a run of which a part has a class of the user's own."""
+    parts = {"resume=, generate.py and evaluate.py": [model, tokenizer]}
+    parts["evaluate.py"] = tokenizer and corpus  # which are of music
+    for commands, part in parts.items():
+        try:
+            check_targets(part, (object,))
+        except UserError as error:
+            yield f"{commands} will refuse this run: {error}"
+
+
 def _find_class(target: Any, allowed: tuple[type, ...]) -> type:
     refusal = UserError(
         f"its configuration names {target}, which is not a class of musicgen that belongs there; "
-        "nothing was run. Open only checkpoints of musicgen"
+        "a class of your own belongs into musicgen/ before it trains, as CONTRIBUTING.md shows"
     )
     module_name, _, name = str(target).rpartition(".")
     if module_name.split(".")[0] != "musicgen":

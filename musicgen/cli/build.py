@@ -11,6 +11,7 @@ from musicgen.checkpoints import (
     CheckpointContent,
     check_targets,
     find_checkpoint,
+    later_refusals,
     load_for_resume,
     load_initial,
     read_checkpoint,
@@ -55,14 +56,14 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, DataModule, list[st
     )
     parts = {name: instantiate(cfg[name]) for name in ("task", "optimizer", "scheduler")}
     module = TrainingModule(model, **parts, content=content, seed=cfg.seed)
-    notes = []
+    notes = [*later_refusals(content.model, content.tokenizer, config["data"])]
     if path is not None and source is not None:
         with errors_name(path):
             if cfg.resume is None:
-                notes = [f"begins with the weights of {source.describe(path)}"]
+                notes += [f"begins with the weights of {source.describe(path)}"]
                 notes += filter(None, [load_initial(checkpoint, content, model)])
             else:
-                notes = [f"continues {source.describe(path)}"]
+                notes += [f"continues {source.describe(path)}"]
                 if changed := load_for_resume(checkpoint, content, model):
                     notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
     model.recompute = cfg.recompute

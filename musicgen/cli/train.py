@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from musicgen.checkpoints import find_checkpoint
 from musicgen.cli.arguments import command, given_overrides, resume_command
 from musicgen.cli.build import build_training
 from musicgen.cli.output import set_up_cpu
@@ -66,6 +67,8 @@ def main(cfg: DictConfig) -> float:
             fit(trainer, module, data, recorder)
         if cfg.test:
             best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
+            if cfg.resume and not cfg.train:
+                best = find_checkpoint(str(recorder.folder))
             trainer.test(module, data, ckpt_path=best, verbose=trainer.is_global_zero)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return math.inf if score is None else float(score)

@@ -8,7 +8,9 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from musicgen.data.corpora import ComposedCorpus
 from musicgen.errors import UserError
+from musicgen.position import RoPE
 from tests.training.conftest import assert_equal, runner, saved, stop
 
 # The best of `max` is the first validation's loss, so that a later one must not replace it.
@@ -128,3 +130,37 @@ def test_a_damaged_best_checkpoint_is_replaced(run, tmp_path, capsys):
     run("first", *SETTINGS, resume=file.parent / "last.ckpt")
     assert "best.ckpt: not a checkpoint of train.py, or a damaged one" in capsys.readouterr().err
     assert saved(tmp_path / "first", "best")["global_step"] == 6
+
+
+def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path):
+    settings = ("trainer.max_steps=6", "scheduler.max_steps=6", "loader.batches_per_epoch=3")
+    settings += ("trainer.val_check_interval=1.0", "trainer.check_val_every_n_epoch=1")
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    with pytest.raises(KeyboardInterrupt):
+        run("first", *settings, stop(5, "interrupt"))
+    assert saved(tmp_path / "first")["global_step"] == 3
+    with pytest.raises(MemoryError):
+        run("first", *settings, stop(6, "validation"), resume=last)
+    run("first", *settings, resume=last)
+    assert saved(tmp_path / "first", "best")["global_step"] == 6
+
+
+def test_a_run_that_is_only_tested_has_its_best_weights(run, tmp_path):
+    tested = run("first", *SETTINGS, "test=true")[9]["test/loss"]
+    (tmp_path / "first/metrics.csv").unlink()
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    assert run("first", "train=false", "test=true", resume=last)[0]["test/loss"] == tested
+
+
+class OwnEncoding(RoPE): ...
+
+
+class OwnCorpus(ComposedCorpus): ...
+
+
+def test_a_run_with_classes_of_ones_own_says_which_commands_will_refuse_it(run, capsys):
+    own = (f"model.position._target_={__name__}.OwnEncoding", f"data._target_={__name__}.OwnCorpus")
+    run("first", *own, "trainer.max_steps=1")
+    told, names = capsys.readouterr().err, f"refuse this run: its configuration names {__name__}"
+    assert f"resume=, generate.py and evaluate.py will {names}.OwnEncoding, which is not" in told
+    assert f"\nevaluate.py will {names}.OwnCorpus, which is not a class of musicgen" in told
