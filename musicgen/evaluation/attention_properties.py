@@ -33,9 +33,9 @@ def attention_properties(
 ) -> list[TableRow]:
     """Measure T and M of attention between copies of one token; draw attention of a held-out piece.
 
-    The weights are normalised (Liutkus et al. 2021, figures 1 and 8 to 12; in table 7 they are not,
-    see `invariance_rows`). A row has the lowest T and the lowest M of the heads of a layer. It runs
-    on the CPU in fp64, as equal weights must be equal.
+    T and M are of weights relative to the query's own, see `identical_token_weights`; pictures of
+    normalised ones (Liutkus et al. 2021, figures 1 and 8 to 12). A row has the lowest T and the
+    lowest M of the heads of a layer. It runs on the CPU in fp64, as equal weights must be equal.
 
     Args:
         num_tokens: of the vocabulary, each repeated to a sequence; None: all, as published.
@@ -92,13 +92,13 @@ def plot_attention(
     """Plot matrices of layers (rows) and heads (columns), queries downwards and keys to the right.
 
     Args:
-        weights: normalised, see `attention_brightness`. [layers, H, L, L]
+        weights: `attention_brightness` is of normalised rows. [layers, H, L, L]
         layers: their numbers.
         training_length: marked if it is below L.
     """
     num_layers, heads, length, _ = weights.shape
-    size = 1.7 * heads + 0.6, 1.7 * num_layers + 0.7  # inches
-    figure = Figure(figsize=size, layout="constrained")
+    weights = weights / weights.sum(-1, keepdims=True)
+    figure = Figure(figsize=(1.7 * heads + 0.6, 1.7 * num_layers + 0.7), layout="constrained")
     grid = figure.subplots(num_layers, heads, sharex=True, sharey=True, squeeze=False)
     future = np.triu(np.ones((length, length), bool), 1)
     for (row, head), axes in np.ndenumerate(grid):

@@ -68,11 +68,8 @@ def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[st
     """Return the lowest T and M of the heads [H, L, L] in the ranges of Liutkus et al.'s table 7.
 
     With the training length N, queries are those before N/2, from there to N, and beyond; keys are
-    fewer than N/16, N/4 and N/2 tokens before them. Weights are divided by that of the query's own
-    token, so that a row's size plays no part.
+    fewer than N/16, N/4 and N/2 tokens before them.
     """
-    own = attention.diagonal(axis1=-2, axis2=-1)[..., None]
-    attention = np.divide(attention, own, out=np.full(attention.shape, np.nan), where=own > 0)
     half, length = training_length // 2, attention.shape[-1]
     starts = sorted({0, half, training_length, length} & set(range(length + 1)))
     rows = []

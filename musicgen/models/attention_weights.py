@@ -64,7 +64,8 @@ def identical_token_weights(
 
     Only positions tell queries and keys apart (Wang et al. 2021, identical-word probing; Liutkus
     et al. 2021, supplement D.3). Each token has a draw of the encoding's noise, as there. All
-    coordinates of a position count tokens.
+    coordinates of a position count tokens. Before the mean, weights are divided by that of the
+    query's own token, so that a row's size plays no part, and by the largest of the sequence.
 
     Args:
         model: on the CPU, in evaluation mode, in fp64 for exact ties of weights.
@@ -79,5 +80,7 @@ def identical_token_weights(
     for token in token_ids:
         tokens, key = torch.full((1, length), token), noise.fold(token)
         weights = attention_weights(model, tokens, layers=layers, positions=positions, noise=key)
+        weights = weights / weights.diagonal(dim1=-2, dim2=-1)[..., None]
+        weights = weights / weights.amax((-2, -1), keepdim=True)
         total = total + weights[:, 0] / len(token_ids)
     return total

@@ -9,7 +9,7 @@ import torch
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.metrics.attention_invariance import invariance_rows
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
-from musicgen.position import ALiBi, NoPosition, SineSPE
+from musicgen.position import ALiBi, NoPosition, RoPE, SineSPE
 from musicgen.random import NoiseKey
 from tests.models.builders import VOCAB, small
 
@@ -25,22 +25,21 @@ decayed = partial(LinearAttention, feature_map=ELU, decay="head")
 def test_decaying_attention_has_t_and_m_of_zero(position, attention):
     net = small(position, attention, **SIZES).double()
     found = identical_token_weights(net, range(VOCAB), LENGTH, NOISE, layers=range(LAYERS))
-    assert found.shape == (LAYERS, HEADS, LENGTH, LENGTH)
     # Copies of one token have one query and key in all layers: only the position's factor differs.
-    if position is ALiBi:
-        rates = 2.0 ** -np.array([4, 8])
-    else:
+    rates = 2.0 ** -np.array([4, 8])
+    if position is NoPosition:
         rates = -net.layers[1].attention.log_decay.detach().numpy()
     lags = np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))
     for layer in found.numpy():
-        for matrix, rate in zip(layer, rates, strict=True):
-            expected = np.tril(np.exp(-rate * lags))
-            expected /= expected.sum(-1, keepdims=True)
-            # The normaliser's ε makes the first tokens' outputs a little smaller.
-            np.testing.assert_allclose(matrix, expected, rtol=1e-5)
-        rows = invariance_rows(layer, N)
-        assert len(rows) == 9
-        assert all(row["T"] == pytest.approx(0, abs=1e-6) and row["M"] == 0 for row in rows)
+        np.testing.assert_allclose(layer, np.tril(np.exp(-rates[:, None, None] * lags)), rtol=1e-5)
+        rows = [(row["T"], row["M"]) for row in invariance_rows(layer, N)]
+        assert rows == [(pytest.approx(0, abs=1e-9), 0)] * 9
+
+
+def test_t_of_an_exact_encoding_is_zero_though_tokens_have_logits_of_their_own():
+    net = small(RoPE, SoftmaxAttention, **SIZES, init_std=0.5).double()
+    (found,) = identical_token_weights(net, range(VOCAB), LENGTH, NOISE, layers=[0]).numpy()
+    assert [row["T"] for row in invariance_rows(found, N)] == pytest.approx([0] * 9, abs=1e-9)
 
 
 def test_the_mean_is_over_tokens_with_noise_of_their_own():
@@ -52,5 +51,6 @@ def test_the_mean_is_over_tokens_with_noise_of_their_own():
     for token in ids:
         tokens = torch.full((1, LENGTH), token)
         each = attention_weights(net, tokens, layers=layers, noise=NOISE.fold(token))
-        expected = expected + each[:, 0] / len(ids)
+        each = each / each.diagonal(dim1=-2, dim2=-1)[..., None]
+        expected = expected + (each / each.amax((-2, -1), keepdim=True))[:, 0] / len(ids)
     torch.testing.assert_close(found, expected)
