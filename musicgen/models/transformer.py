@@ -15,7 +15,6 @@ from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead, CopyState
-from musicgen.models.inputs import TokenEmbedding, build_inputs, with_recent
 from musicgen.models.layer import NORMS, Layer, LayerSettings
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
@@ -26,6 +25,60 @@ from musicgen.validation import check_bool, check_choice, check_int, check_setti
 def parameter_count(model: nn.Module) -> int:
     """Return the number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def with_recent(
+    tokens: Tensor, key_mask: Tensor | None, recent: Tensor | None, size: int
+) -> Tensor:
+    """Return the ids plus one of tokens [B, L] and of `size` tokens before: [B, size + L].
+
+    0 stands for padding and for what is before the beginning.
+
+    Args:
+        key_mask: [B, L], false at padding.
+        recent: the last `size` of what this returned for the tokens before; None: there are none.
+    """
+    numbers = tokens + 1
+    if key_mask is not None:
+        numbers = numbers * key_mask
+    if recent is None:
+        recent = numbers.new_zeros(len(numbers), size)
+    return torch.cat((recent, numbers), dim=1)
+
+
+class TokenEmbedding(nn.Embedding):
+    """One vector for each token of the vocabulary."""
+
+
+class LaggedEmbedding(nn.Embedding):
+    """One vector for each token of the vocabulary: of the token that is `lag` tokens earlier.
+
+    In layouts that repeat, it tells every layer what stands in the same place of an earlier frame
+    or bar, such as the pitch that a voice a bar ahead has now, which linear attention finds only
+    with difficulty. Before the beginning stands the last token of the vocabulary, padding.
+    """
+
+    def __init__(self, lag: int, vocab_size: int, dim: int) -> None:
+        check_int("lags", lag)
+        super().__init__(vocab_size, dim)
+        self.lag = lag
+
+    def read(self, positions: Tensor, recent: Tensor) -> Tensor:
+        """Return the tokens, of what `with_recent` returned. [1|B, L, P], [B, N + L] -> [B, L]."""
+        length = positions.shape[1]
+        first = recent.shape[1] - length - self.lag
+        return (recent[:, first : first + length] - 1) % self.num_embeddings
+
+
+class CycleEmbedding(nn.Embedding):
+    """One vector for each place in a cycle of tokens: of the token index modulo its length.
+
+    It tells tokens apart in layouts that repeat, such as the voices of a frame and the frames of a
+    beat, at any length.
+    """
+
+    def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:
+        return positions[..., 0].long() % self.num_embeddings
 
 
 class ClassificationHead(nn.Module):
@@ -103,7 +156,8 @@ class Transformer(nn.Module):
         layer: `dim`, `num_heads`, `ff_dim` and the other fields of `LayerSettings`.
 
     Attributes:
-        inputs: the modules whose vectors of a token are summed, by name; the embedding is first.
+        inputs: the modules whose vectors of a token are summed, by name. The first one, the
+            embedding, is called with the tokens, the others with what their `read` returns.
         num_position_columns: number of coordinates that `positions` must have; 1: token indices are
             enough.
         coordinate_names: their names, see `PositionalEncoding`.
@@ -167,7 +221,14 @@ class Transformer(nn.Module):
         if lags and (vocab_size is None or not causal):
             expected = "expected [] in models of vectors, and of all tokens at once"
             raise ParameterError("lags", list(lags), expected)
-        self.inputs = build_inputs(vocab_size, input_dim, dim, lags, cycles)
+        if vocab_size is None:
+            assert input_dim is not None
+            inputs: dict[str, nn.Module] = {"vector": nn.Linear(input_dim, dim)}
+        else:
+            inputs = {"embedding": TokenEmbedding(vocab_size, dim)}
+            inputs |= {f"lag_{lag}": LaggedEmbedding(lag, vocab_size, dim) for lag in lags}
+        inputs |= {f"cycle_{length}": CycleEmbedding(length, dim) for length in cycles}
+        self.inputs = nn.ModuleDict(inputs)
         self.longest_lag = max(lags, default=0)
         if site == Site.FEATURE:  # its width is that of the feature map
             layers = build_layers(width, width**-0.5)
