@@ -209,6 +209,11 @@ class Grammar(ABC, Generic[S]):
         """Return the index in `state.given` of the token to come. [B]"""
         return state.positions[:, 0] + 1
 
+    def _given(self, state: S) -> IntArray:
+        """Return the id that is given now and the one after it, -1 for none. [2, B]"""
+        at = np.minimum(self._next_given(state)[:, None] + [0, 1], state.given.shape[1] - 1)
+        return np.take_along_axis(state.given, at, axis=1).T
+
     def between(self, state: S, start: Ids | int = 0, end: Ids | int = 0) -> S:
         """Return a state from which pieces go on at `start` and end at `end` or later.
 
@@ -277,10 +282,8 @@ class Grammar(ABC, Generic[S]):
             may_end = mask[:, self.eos].copy()
             mask[:, self.eos] &= ~early
             mask[:, self.eos] |= may_end & ~mask.any(axis=1)
-        num_given = state.given.shape[1] - 1
-        if num_given:
-            following = np.minimum(self._next_given(state)[:, None], num_given)
-            token = np.take_along_axis(state.given, following, axis=1)
+        if state.given.shape[1] > 1:
+            token = self._given(state)[0][:, None]
             mask = np.where(token < 0, mask, np.arange(mask.shape[1]) == token)
         if state.finished.any():
             mask[state.finished] = False

@@ -178,18 +178,18 @@ class Chorale(Tokenizer):
             raise ParameterError("keep", ",".join(names), expected)
         leading = [voice in kept for voice in range(NUM_VOICES)]
         parts = self._voices(score, leading)
-        named = [replace(t, name=voice) for t, voice in zip(parts, VOICES, strict=True) if t]
+        named = [replace(track, name=VOICES[voice]) for voice, track in parts.items()]
         ids = self.lead(self.encode(replace(score, tracks=named)), leading)
         first = 1 + NUM_VOICES * (LEAD + start)
         if ids[0] not in self.families["Lead"] or first >= len(ids) - 1:
             raise UserError("nothing is left to write: the parts that are kept have ended")
         of_leading = np.resize(leading, len(ids) - 1 - first)
         ids[first:-1] = np.where(of_leading, ids[first:-1], -1)
-        voice_of = {id(part): voice for voice, part in enumerate(parts)}
+        voice_of = {id(part): voice for voice, part in parts.items()}
         roles = [voice_of.get(id(track)) for track in score.tracks]
         return KeptParts(ids, roles, np.flatnonzero(~np.array(leading)).tolist(), start)
 
-    def _voices(self, score: Score, leading: Sequence[bool]) -> list[Track | None]:
+    def _voices(self, score: Score, leading: Sequence[bool]) -> dict[int, Track]:
         """Return the track of each voice of a score, without drums and empty tracks."""
         sung = [track for track in score.tracks if len(track.notes) and not track.is_drum]
         kept = np.flatnonzero(leading).tolist()
@@ -211,5 +211,4 @@ class Chorale(Tokenizer):
             found = voices
         if missing := [VOICES[voice].lower() for voice in kept if voice not in found]:
             raise UserError(f"no note of {' or '.join(missing)}, which is to be kept")
-        track_of = dict(zip(found, sung, strict=True))
-        return [track_of.get(voice) for voice in range(NUM_VOICES)]
+        return dict(sorted(zip(found, sung, strict=True)))

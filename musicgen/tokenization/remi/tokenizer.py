@@ -82,10 +82,7 @@ class REMI(InBars):
         chord_step, chord = self.chord_changes(losses)
         tempo_step, tempo = find_changes(*self.tempi_inside(losses))
 
-        has_event = np.zeros(bar_starts[-1], bool)
-        for steps in step, chord_step, tempo_step:
-            has_event[steps] = True
-        beats = np.flatnonzero(has_event)
+        beats = np.unique(np.concatenate([step, chord_step, tempo_step]))
         bar = np.searchsorted(bar_starts, beats, side="right") - 1
         num_bars = bar[-1] + 1 if len(bar) else 0
         num_ranks, first = 4 + len(self.pitches), {k: x.start for k, x in self.families.items()}

@@ -112,11 +112,6 @@ class SongsGrammar(BarGrammar[SongsState]):
     def _next_given(self, state: SongsState) -> IntArray:
         return state.next_given
 
-    def _given(self, state: SongsState) -> IntArray:
-        """Return the id that is given now and the one after it, -1 for none. [2, B]"""
-        at = np.minimum(state.next_given[:, None] + [0, 1], state.given.shape[1] - 1)
-        return np.take_along_axis(state.given, at, axis=1).T
-
     def _allowed(self, state: SongsState) -> BoolArray:
         last, time, limit, bar_end, part = (
             column[:, None]
