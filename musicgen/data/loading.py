@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from musicgen.batches import IGNORED, Batch, StreamDataModule
 from musicgen.data.corpora.base import Corpus
 from musicgen.data.preparation.cache import TokenCache
-from musicgen.data.preparation.prepare import EncodedCorpus
+from musicgen.data.preparation.prepare import ENCODING, EncodedCorpus
 from musicgen.errors import ParameterError
 from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_choice, check_float
@@ -195,8 +195,8 @@ class MusicDataModule(StreamDataModule):
     Args:
         window, skip_beginning, scramble: of training windows, see `TrainingWindows`.
         coordinates: names of the columns of `Batch.positions`, see `Tokenizer`.
-        encoding: as for `EncodedCorpus`. All others are as for `StreamDataModule`; a pass over the
-            data is one crop of each piece.
+        settings: as for `EncodedCorpus`, and as for `StreamDataModule`; a pass over the data is one
+            crop of each piece.
 
     Attributes:
         encoded: the corpus and its tokens.
@@ -207,25 +207,14 @@ class MusicDataModule(StreamDataModule):
         corpus: Corpus,
         tokenizer: Tokenizer,
         *,
-        length: int,
-        batch_size: int,
-        batches_per_epoch: int | None,
         window: WindowStart,
         skip_beginning: float,
         scramble: float,
-        seed: int,
-        num_workers: int | None,
         coordinates: Sequence[str] = ("index",),
-        **encoding: Any,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            length=length,
-            batch_size=batch_size,
-            batches_per_epoch=batches_per_epoch,
-            seed=seed,
-            num_workers=num_workers,
-            coordinates=coordinates,
-        )
+        encoding = {name: settings.pop(name) for name in ENCODING & settings.keys()}
+        super().__init__(coordinates=coordinates, **settings)
         self.encoded = EncodedCorpus(corpus, tokenizer, **encoding)
         check_choice("window", window, get_args(WindowStart))
         check_float("skip_beginning", skip_beginning, maximum=1)

@@ -95,7 +95,7 @@ ERRORS = {
         ["error: trainer.max_epochs=1.5: Input should be a valid integer"],
     ),
     "no list": (["train.py", "model.cycles=-0.0"], ["error: model.cycles=-0.0: Input should be"]),
-    "infinite seed": (["train.py", "loader.seed=-inf"], ["error: loader.seed=-inf: Input should"]),
+    "infinite seed": (["train.py", "loader.seed=-inf"], ["error: loader.seed=-inf: expected an"]),
     "no size": (
         ["train.py", "data.num_pieces=6", "loader.limits.max_gigabytes=maybe"],
         ["error: loader.limits.max_gigabytes=maybe: expected a number > 0"],

@@ -2,7 +2,6 @@
 
 from itertools import accumulate
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,18 +74,14 @@ class AAN(ExampleCorpus):
         "unpack lra_release.gz of github.com/google-research/long-range-arena, and give its folder "
         "of pairs: data.root=lra_release/tsv_data"
     )
-    files: ClassVar[dict[SplitName, str]] = {
-        "train": "new_aan_pairs.train.tsv",
-        "val": "new_aan_pairs.eval.tsv",
-        "test": "new_aan_pairs.test.tsv",
-    }
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root).expanduser()
 
     def split(self, name: SplitName, length: int) -> Examples[tuple[int, int]]:
         """Return the pairs of a split, read one by one, the first `length` bytes of each text."""
-        path = self.existing(self.root / self.files[name])
+        own_name = "eval" if name == "val" else name
+        path = self.existing(self.root / f"new_aan_pairs.{own_name}.tsv")
         with path.open("rb") as file:
             starts = [0, *accumulate(len(line) for line in file)]
 

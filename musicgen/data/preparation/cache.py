@@ -82,9 +82,8 @@ def _open_arrays(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _map(path: Path, dtype: type, *shape: int) -> NDArray[Any]:
-    # As a plain array, since slicing a memmap is slow. An empty file cannot be mapped.
-    array = np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
-    return np.asarray(array).reshape(shape)
+    # As a plain array, since slicing a memmap is slow.
+    return np.asarray(np.memmap(path, dtype, "r")).reshape(shape)
 
 
 def build_cache(

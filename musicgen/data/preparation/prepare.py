@@ -44,6 +44,8 @@ from musicgen.tokenization.chords.recognition import ChordSource
 from musicgen.validation import check_choice, check_float, check_int
 
 STORE, UNFINISHED = "encoded.db", ".new"
+ENCODING = {"cache_dir", "chords", "limits", "prepare_workers", "test_fraction", "val_fraction"}
+"""The settings of a loader that an `EncodedCorpus` takes."""
 
 # Work that a killed preparation loses at most; pieces are in memory until then.
 _COMMIT_SECONDS, _COMMIT_PIECES = 2.0, 4096
@@ -94,10 +96,8 @@ class EncodedCorpus:
     @classmethod
     def of(cls, corpus: Corpus, tokenizer: Tokenizer, loader: Mapping[str, Any]) -> EncodedCorpus:
         """Return a corpus encoded as a `loader` section says."""
-        names = ("val_fraction", "test_fraction", "chords", "limits", "prepare_workers")
-        settings = {name: loader[name] for name in names}
         with parameter_of("loader"):
-            return cls(corpus, tokenizer, loader["cache_dir"], **settings)
+            return cls(corpus, tokenizer, **{name: loader[name] for name in ENCODING})
 
     @property
     def cache(self) -> TokenCache:
