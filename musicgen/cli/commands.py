@@ -49,7 +49,8 @@ def run(name: str) -> None:
             if stop.code != USER_ERROR or HydraConfig.get().mode != RunMode.MULTIRUN:
                 raise
             failed.append(folder)
-            return math.inf  # a score that a search avoids
+            mode = OmegaConf.select(cfg, "callbacks.best.mode")
+            return -math.inf if mode == "max" else math.inf  # a score that a search avoids
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, and prints none
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,7 +1,6 @@
 """Train a model: python train.py [position=conv_spe data=midi_folder data.root=/my/midi ...]."""
 
 import logging
-import math
 import shlex
 import time
 import warnings
@@ -33,8 +32,8 @@ from musicgen.training.monitoring.logger import CSVLogger
 from musicgen.validation import check_int
 
 
-def main(cfg: DictConfig) -> float:
-    """Build, fit and test a model; return the best validation score for sweeps, inf without any."""
+def main(cfg: DictConfig) -> float | None:
+    """Build, fit and test a model; return the best validation score, if any, for sweeps."""
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
@@ -71,7 +70,7 @@ def main(cfg: DictConfig) -> float:
                 best = find_checkpoint(str(recorder.folder))
             trainer.test(module, data, ckpt_path=best, verbose=trainer.is_global_zero)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
-    return math.inf if score is None else float(score)
+    return None if score is None else float(score)
 
 
 class RunRecorder(pl.Callback):

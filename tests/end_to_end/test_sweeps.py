@@ -58,6 +58,17 @@ def test_a_search_wants_low_losses_and_high_accuracies(task, direction):
     assert cfg.hydra.sweeper.direction == direction
 
 
+def test_a_search_for_accuracy_avoids_impossible_combinations(here, tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs the extra optuna")
+    sizes = [each for each in OPTUNA if not each.startswith(("data.", "model.num_heads"))]
+    sizes += [f"data.num_{split}=8" for split in ("train", "val", "test")]
+    searched = ["model.num_heads=2,3", "hydra.sweeper.n_trials=3", "hydra.sweep.dir=search"]
+    done = here(tmp_path, "train.py", *sizes, "task=listops", *searched)
+    assert "error: model.num_heads=3: expected a divisor" in done.stderr
+    found = yaml.safe_load((tmp_path / "search/optimization_results.yaml").read_text())
+    assert 0 <= found["best_value"] <= 1
+
+
 @pytest.mark.parametrize("sweep", ["-m", "hparams_search=optuna"])
 def test_a_sweep_does_not_resume_a_run(here, workplace, sweep):
     done = here(workplace, "train.py", "resume=auto", sweep)
