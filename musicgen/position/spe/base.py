@@ -25,7 +25,7 @@ class SPE(PositionalEncoding):
     Args:
         num_realizations: R, the width of encoded queries and keys; None: the limit R → ∞, which
             only SineSPE has.
-        gated: mix each layer's kernel with a constant, P_d ← δ + (1 − δ) P_d (§2.4, eqs. 23–25).
+        gated: mix each layer's kernel with a constant, P_d ← δ + (1 − δ) P_d (§2.2, eqs. 23–25).
         shared: draw one code per forward for all layers, else one code with its own parameters
             per layer.
         class_token: allow tokens without a position, which have a negative coordinate among those

@@ -19,7 +19,7 @@ from musicgen.random import NoiseKey, RandomStream
 
 
 class ConvSPE(SPE):
-    """q̄ = Φ_q * z, k̄ = Φ_k * z, one filter per head and dimension (Liutkus et al. 2021, §2.2).
+    """q̄ = Φ_q * z, k̄ = Φ_k * z, one filter per head and dimension (Liutkus et al. 2021, §2.1).
 
     An ungated class token has its own filter over z at the origin, for queries and keys,
     initialised as Φ_k. Its expected products with tokens at a lag of P or more from the origin are

@@ -20,7 +20,7 @@ _LINEAR_BELOW = 6.0
 
 
 class SineSPE(SPE):
-    """P_d(τ) = 1/2K' Σ_k λ² cos(2πf·τ + θ) (Liutkus et al. 2021, §2.2, eq. 18).
+    """P_d(τ) = 1/2K' Σ_k λ² cos(2πf·τ + θ) (Liutkus et al. 2021, §2.1, eq. 18).
 
     In one dimension f = σ(a)/2 with a learned a. In n dimensions f and τ are vectors, and each
     component of f has either sign, for waves in all directions: f = (σ(a − 6) − σ(−a − 6))/2. Its
