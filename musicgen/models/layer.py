@@ -59,7 +59,6 @@ class LayerSettings:
         num_heads: H; the head width is K = D / H.
         ff_dim: hidden width of the feed-forward network.
         dropout: probability, on the embedding, attention output, feed-forward hidden and output.
-        layer_dropout: the probability in the layers, if it differs from that on the embedding.
         norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
         short_conv: width of a convolution before q, k and v (`ShortConvolution`); None: none.
         qk_norm: normalise q and k by their root mean square in each head, with a learned scale, as
@@ -77,7 +76,6 @@ class LayerSettings:
     num_heads: int
     ff_dim: int
     dropout: float = 0.1
-    layer_dropout: float | None = None
     norm_first: bool = False
     short_conv: int | None = None
     qk_norm: bool = False
@@ -128,7 +126,7 @@ class Layer(nn.Module):
         self.attention_norm, self.ff_norm = NORMS[s.norm](dim), NORMS[s.norm](dim)
         self.ff_in, self.ff_out = nn.Linear(dim, s.ff_dim), nn.Linear(s.ff_dim, dim)
         self.activation = ACTIVATIONS[s.activation]
-        self.dropout = nn.Dropout(s.dropout if s.layer_dropout is None else s.layer_dropout)
+        self.dropout = nn.Dropout(s.dropout)
 
     def forward(
         self,
