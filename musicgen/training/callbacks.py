@@ -7,7 +7,6 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import WeightAveraging
-from pytorch_lightning.strategies import FSDPStrategy, ModelParallelStrategy
 from torch import Tensor, nn
 
 from musicgen.attention import FeatureMap, GaussianSpan
@@ -105,11 +104,6 @@ class AverageWeights(WeightAveraging):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage == "fit":
             super().on_train_end(trainer, pl_module)
-
-
-def shards_weights(trainer: pl.Trainer) -> bool:
-    """Return whether no process holds the whole model."""
-    return isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy)
 
 
 class LearnMaxNotes(pl.Callback):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import TensorBoardLogger, WandbLogger
+from pytorch_lightning.strategies import FSDPStrategy, ModelParallelStrategy
 
 from musicgen.console import warn
 from musicgen.data.loading import MusicDataModule
@@ -13,7 +14,6 @@ from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.report.figures import plot_piano_roll
-from musicgen.training.callbacks import shards_weights
 from musicgen.training.module import TrainingModule
 
 _MAX_TOKENS_PER_BAR = 128  # a model that has learned little may never end a bar
@@ -52,7 +52,8 @@ class LogSamples(pl.Callback):
         if self.every is None or self._num_validations % self.every or not trainer.is_global_zero:
             return
         data = trainer.datamodule  # type: ignore[attr-defined]
-        if not isinstance(data, MusicDataModule) or shards_weights(trainer):
+        spread = isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy)
+        if not isinstance(data, MusicDataModule) or spread:
             return  # a task that is not music, or no process has the whole model
         assert isinstance(pl_module, TrainingModule)
         try:
