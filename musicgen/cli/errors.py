@@ -49,7 +49,8 @@ def one_line_errors(config_name: str) -> Iterator[None]:
             raise
         if unknown := re.match(r"Could not override '(\S+)'", line):
             near = difflib.get_close_matches(unknown[1], _settings(config_name), 1)
-            if near and near[0] != unknown[1]:  # else it is a setting of another choice
+            # Else it is a setting of the class alone, or of another choice.
+            if near and "._" not in near[0] and not f"{unknown[1]}.".startswith(f"{near[0]}."):
                 line = f"{unknown[1]}: no such setting; did you mean {near[0]}?"
         line = re.sub(r"(\S{150})\S{50,}", r"\1…", line)
         log(f"error: {line}", "red")
@@ -76,6 +77,10 @@ def describe(error: BaseException) -> str | None:
             extras = "pip install 'musicgen-symbolic[optuna,slurm]'"
             return f"hydra/{name}: not installed; run: {extras}"
         return f"{group}={name}: expected one of {', '.join(choices(group))}"
+    if text.startswith("Config group override must be"):  # Hydra's, of null and of numbers
+        given = ((x, choices(group)) for x in sys.argv if (group := override_key(x)))
+        wrong = [(x, names) for x, names in given if names and x.partition("=")[2] not in names]
+        return "; ".join(f"{x}: expected one of {', '.join(names)}" for x, names in wrong) or text
     if isinstance(error, ModuleNotFoundError) and section.startswith("logger."):
         return f"{section[:-1]}: {text}; install it, or leave logger out"
     if isinstance(error, hydra.errors.OverrideParseException) and not text.startswith("Ambiguous"):

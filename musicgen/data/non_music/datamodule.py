@@ -46,8 +46,7 @@ class ExampleDataModule(StreamDataModule):
         """Return the examples of a split; raise `UserError` if it has none."""
         examples = self.corpus.split(name, self.length)
         if len(examples) == 0:
-            what = f"{type(self.corpus).__name__} has no examples for {name}"
-            raise UserError(f"{what}; give it more files, or the other splits fewer examples")
+            raise UserError(f"data: no examples for {name}; give more, or fewer to other splits")
         return examples
 
     def train_dataloader(self) -> DataLoader:

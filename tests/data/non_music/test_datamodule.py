@@ -52,7 +52,7 @@ def test_two_coordinates_are_those_of_an_image(tmp_path):
 
 def test_a_split_without_examples_is_refused(monkeypatch):
     monkeypatch.setattr(Images, "split", lambda *_: Examples([], int))
-    with pytest.raises(UserError, match="Images has no examples for train; give it more files"):
+    with pytest.raises(UserError, match="data: no examples for train; give more, or"):
         ExampleDataModule(Images(), length=16, batch_size=2).prepare_data()
 
 
