@@ -16,7 +16,8 @@ class EndInTime(pl.Callback):
 
     It is decided when the rate must begin to fall, so that the weights depend on the number alone:
     `trainer.max_steps` of it gives the same ones. On a machine that becomes slower after that, the
-    training stops in time, with a rate above 0. A resumed run has the seconds that were left.
+    training stops in time, with a rate above 0. A resumed run has the seconds that were left. Of
+    several processes, the first one's clock counts.
 
     Args:
         minutes: of the training, whose schedule is `warmup_cooldown`; None: it has no clock.
@@ -54,7 +55,7 @@ class EndInTime(pl.Callback):
     ) -> None:
         if self.seconds is None:
             return
-        self.elapsed = elapsed = time.monotonic() - self.start
+        self.elapsed = elapsed = trainer.strategy.broadcast(time.monotonic() - self.start)
         step = trainer.global_step
         trainer.should_stop = trainer.should_stop or elapsed >= self.seconds
         if self.first is None:  # slower than the others

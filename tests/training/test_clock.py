@@ -4,6 +4,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from pytorch_lightning.strategies import SingleDeviceStrategy
 from rich.progress import Progress
 
 from musicgen.training import clock
@@ -49,6 +50,17 @@ def test_a_resumed_run_has_the_seconds_that_were_left(run, tmp_path, monkeypatch
     tick(monkeypatch, count(100))
     run("run", *CLOCK, resume=tmp_path / "run/checkpoints/last.ckpt")
     assert saved(tmp_path / "run")["global_step"] == 9
+    assert_equal(saved(tmp_path / "run"), whole[0])
+
+
+def test_the_clock_of_the_first_process_counts_for_all(run, tmp_path, monkeypatch, whole):
+    def broadcast(self, value, src=0):
+        return next(first) if isinstance(value, float) else value
+
+    first = count(1.0)
+    monkeypatch.setattr(SingleDeviceStrategy, "broadcast", broadcast)
+    tick(monkeypatch, count(step=2))  # of a process whose steps take twice as long
+    run("run", *CLOCK)
     assert_equal(saved(tmp_path / "run"), whole[0])
 
 
