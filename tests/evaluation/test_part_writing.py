@@ -6,22 +6,12 @@ from dataclasses import replace
 import pytest
 
 from musicgen.errors import UserError
-from musicgen.midi import Score, Track, notes_from, write
+from musicgen.midi import write
+from tests.metrics.builders import four_parts as piece
 
-BEAT = 480
+BEAT = 12
 G, C = (71, 67, 62, 43), (72, 67, 64, 48)
 RISE = tuple(pitch + 2 for pitch in C)
-
-
-def piece(*chords):
-    tracks = [
-        Track(
-            f"Voice {voice}",
-            notes=notes_from([(i * BEAT, BEAT, c[voice], 80) for i, c in enumerate(chords)]),
-        )
-        for voice in range(len(chords[0]))
-    ]
-    return Score(BEAT, tracks)
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 
+import mido
 import torch
 from mido.midifiles.meta import encode_variable_int
 
@@ -65,6 +67,12 @@ def chunks(data: bytes) -> list[bytes]:
             found.append(data[at + 8 : at + 8 + size])
         at += 8 + size
     return found
+
+
+def timed(track: mido.MidiTrack) -> list[tuple[int, mido.Message]]:
+    """Messages without times, at their ticks."""
+    ticks = accumulate(message.time for message in track)
+    return [(tick, message.copy(time=0)) for tick, message in zip(ticks, track, strict=True)]
 
 
 def notes(*rows, channel=0, length=BEAT, off=None) -> EventList:

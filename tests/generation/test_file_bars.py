@@ -6,8 +6,6 @@ import mido
 import pytest
 
 from musicgen.generation.prompts import make_prompt
-from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import Sampler
 from musicgen.midi import loads
 from musicgen.tokenization import METRES, REMI, Groove2Groove
 from tests.generation.builders import BAR, BEAT, PromptFile, metre, music_model, notes, scale
@@ -67,10 +65,8 @@ def test_levels_at_the_cut_are_those_of_the_last_note(control, setting, tmp_path
     for tracks in ([[*scale(4), *fade]], [fade, scale(4)]):
         path = tmp_path / "song.mid"
         path.write_bytes(PromptFile(tracks).data())
-        model = music_model(TOKENIZERS[0])
-        prompt = model.prompt(path, "song", 2)
-        request = GenerationRequest(bars=1, max_new_tokens=9)
-        (piece,) = Sampler(model.model, model.tokenizer, request).continuations([prompt])
+        options = {"prompt_bars": 2, "bars": 1, "max_new_tokens": 9}
+        (piece,) = music_model(TOKENIZERS[0]).generate(path, **options)
         file = mido.MidiFile(file=io.BytesIO(piece.midi_file()[0]))
         values = [m.value for t in file.tracks for m in t if m.is_cc(control)]
         heard = setting[0][1] if setting else {7: 100, 11: 127}[control]

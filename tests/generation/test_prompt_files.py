@@ -10,7 +10,15 @@ import torch
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import loads
-from tests.generation.builders import FILES, READERS, PromptFile, chunks, music_model, track_bytes
+from tests.generation.builders import (
+    FILES,
+    READERS,
+    PromptFile,
+    chunks,
+    music_model,
+    timed,
+    track_bytes,
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +46,6 @@ def parse(data: bytes, file: PromptFile) -> mido.MidiFile:
     if file.between:  # which mido does not read
         data = data.replace(file.between, b"")
     return mido.MidiFile(file=io.BytesIO(data))
-
-
-def timed(track) -> list[tuple[int, mido.Message]]:
-    tick, found = 0, []
-    for message in track:
-        tick += message.time
-        found.append((tick, message.copy(time=0)))
-    return found
 
 
 @pytest.mark.parametrize("title", FILES)

@@ -19,6 +19,7 @@ from tests.generation.builders import (
     TOKENIZERS,
     chunks,
     music_model,
+    timed,
     track_bytes,
 )
 
@@ -180,9 +181,7 @@ def test_programs_begin_behind_the_prompt(continued):
     piece, (data, end, _) = continued("groove2groove", "band", None, program=given)
     changes = {}
     for track in mido.MidiFile(file=io.BytesIO(data)).tracks:
-        tick = 0
-        for message in track:
-            tick += message.time
+        for tick, message in timed(track):
             if message.type == "program_change":
                 changes.setdefault(message.channel, []).append((tick, message.program))
     assert changes == {1: [(0, 33), (end, 32)], 2: [(0, 4), (end, 4)], 0: [(0, 24)], 3: [(0, 48)]}

@@ -4,12 +4,8 @@ import torch
 from musicgen.errors import UserError
 from musicgen.generation.sampling import SamplingParams, probabilities, sample
 
-
-def logits_of(*p):
-    return torch.tensor([p], dtype=torch.float64).log()
-
-
 THREE, FOUR = (0.5, 0.3, 0.2), (1 / 2, 1 / 4, 1 / 8, 1 / 8)
+MASKED, FALLING = (0, 0.3, 0.2, 0.1), (0.4, 0.3, 0.2, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -27,30 +23,19 @@ THREE, FOUR = (0.5, 0.3, 0.2), (1 / 2, 1 / 4, 1 / 8, 1 / 8)
         (FOUR, {"typical_p": 0.26}, [2 / 3, 1 / 3, 0, 0]),
         (FOUR, {"typical_p": 0.8}, [4 / 7, 2 / 7, 1 / 7, 0]),
         (FOUR, {"typical_p": 1.0}, FOUR),
+        # Masked: 3 : 2 : 1; at temperature ½ squared, 9 : 4 : 1; the two likeliest, 9 : 4.
+        (MASKED, {"temperature": 0.5, "top_k": 2}, [0, 9 / 13, 4 / 13, 0]),
+        # 9/13 ≈ .69 alone passes .69 only after top-k; before it, 9/14 ≈ .64 would not.
+        (MASKED, {"temperature": 0.5, "top_k": 2, "top_p": 0.68}, [0, 1, 0, 0]),
+        # Top-k leaves 4 : 3 : 2, of which top-p .7 keeps 4/7 and 3/7; 3/4 of 4/7 is just 3/7.
+        (FALLING, {"top_k": 3, "top_p": 0.7, "min_p": 0.74}, [4 / 7, 3 / 7, 0, 0]),
     ],
 )
 @pytest.mark.parametrize("added", [0, 7])
-def test_filters_by_hand(p, settings, expected, added):
-    found = probabilities(logits_of(*p) + added, SamplingParams(**settings))
+def test_filters_and_their_order_by_hand(p, settings, expected, added):
+    logits = torch.tensor([p], dtype=torch.float64).log() + added
+    found = probabilities(logits, SamplingParams(**settings))
     torch.testing.assert_close(found[0], torch.tensor(expected, dtype=torch.float64))
-
-
-def test_order_is_temperature_top_k_top_p():
-    logits = logits_of(0, 0.3, 0.2, 0.1)
-    # Masked: 3 : 2 : 1; at temperature ½ squared, 9 : 4 : 1; the two likeliest, 9 : 4.
-    params = SamplingParams(temperature=0.5, top_k=2)
-    p = probabilities(logits, params)
-    torch.testing.assert_close(p[0], torch.tensor([0, 9 / 13, 4 / 13, 0], dtype=torch.float64))
-    # 9/13 ≈ .69 alone passes .69 only after top-k; before it, 9/14 ≈ .64 would not.
-    p = probabilities(logits, SamplingParams(temperature=0.5, top_k=2, top_p=0.68))
-    assert p[0].tolist() == [0, 1, 0, 0]
-
-
-def test_later_filters_see_what_the_earlier_ones_left():
-    logits = logits_of(0.4, 0.3, 0.2, 0.1)
-    # Top-k leaves 4 : 3 : 2, of which top-p .7 keeps 4/7 and 3/7; 3/4 of 4/7 is just 3/7.
-    p = probabilities(logits, SamplingParams(top_k=3, top_p=0.7, min_p=0.74))
-    torch.testing.assert_close(p[0], torch.tensor([4 / 7, 3 / 7, 0, 0], dtype=torch.float64))
 
 
 def test_one_allowed_token_always_stays():

@@ -9,21 +9,10 @@ import pytest
 from musicgen.data.corpora import BachChorales
 from musicgen.errors import UserError
 from musicgen.metrics.part_writing import part_writing, sonorities
-from musicgen.midi import Score, Track, notes_from
+from musicgen.midi import notes_from
+from tests.metrics.builders import four_parts as piece
 
 BEAT = 12
-
-
-def piece(*chords, beats=None):
-    """Chords of one beat each, or of `beats`, from soprano to bass; None is silence."""
-    lengths = np.array(beats or [1] * len(chords)) * BEAT
-    starts = np.cumsum(lengths) - lengths
-    tracks = []
-    for name, pitches in zip(("S", "A", "T", "B"), zip(*chords, strict=True), strict=True):
-        rows = zip(starts.tolist(), lengths.tolist(), pitches, strict=True)
-        notes = notes_from([(int(t), int(d), p, 80) for t, d, p in rows if p is not None])
-        tracks.append(Track(name, notes=notes))
-    return Score(BEAT, tracks)
 
 
 C, G = (72, 67, 64, 48), (71, 67, 62, 55)
@@ -70,9 +59,8 @@ def test_a_melody_is_measured_where_its_notes_begin():
 
 @pytest.mark.parametrize("num_voices", [3, 5])
 def test_other_numbers_of_voices_are_refused(num_voices):
-    tracks = [*piece(C).tracks, Track("V", notes=notes_from([(0, BEAT, 60, 80)]))][:num_voices]
     with pytest.raises(UserError, match=rf"^{num_voices} tracks with notes; .* needs 4$"):
-        part_writing(Score(BEAT, tracks))
+        part_writing(piece((*C, 40)[:num_voices]))
 
 
 @pytest.mark.parametrize("name", ["bwv268", "bwv40.8", "bwv248.64-s", "bwv371"])

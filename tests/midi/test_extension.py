@@ -1,6 +1,8 @@
 """Music behind a file: what ends and what is set at the cut. Whole files: tests/generation."""
 
 import io
+from dataclasses import replace
+from functools import partial
 
 import mido
 import numpy as np
@@ -11,9 +13,10 @@ from hypothesis import strategies as st
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, extend, loads, notes_from
 from musicgen.midi.extension import find_parts
-from tests.generation.builders import BAR, FILES, PromptFile, notes, scale
+from tests.generation.builders import BAR, FILES, PromptFile, notes, scale, timed
 
 END = 2 * BAR
+put_behind = partial(extend, find_track=lambda _: 0, whole=False, sustain=BAR)
 SONG = [(onset, 60 * (1 + onset % 3)) for onset in range(0, 1920, 240)]
 
 
@@ -25,18 +28,13 @@ def music(*rows, **fields) -> Score:
 
 def extended(tracks, new: Score) -> list[tuple]:
     """Tick and event of all that follows END, without ends of tracks."""
-    data = PromptFile(tracks).data()
-    rows = []
-    parsed = mido.MidiFile(
-        file=io.BytesIO(extend(data, END, new, lambda _: 0, whole=False, sustain=BAR))
-    )
-    for track in parsed.tracks:
-        tick = 0
-        for message in track:
-            tick += message.time
-            if tick >= END and message.type != "end_of_track":
-                rows.append((tick - END, message.type, *message.bytes()[1:]))
-    return rows
+    data = put_behind(PromptFile(tracks).data(), END, new)
+    return [
+        (tick - END, message.type, *message.bytes()[1:])
+        for track in mido.MidiFile(file=io.BytesIO(data)).tracks
+        for tick, message in timed(track)
+        if tick >= END and message.type != "end_of_track"
+    ]
 
 
 def test_a_sounding_note_ends_where_its_key_is_struck_again():
@@ -74,15 +72,7 @@ def test_changes_of_tempo_metre_and_chord_are_written():
         "time_signatures": [TimeSignature(0, 6, 8)],
         "markers": [Marker(3840, "C_M")],
     }
-    data = extend(
-        PromptFile([scale()]).data(),
-        END,
-        music((0, 960, 72), **changes),
-        lambda _: 0,
-        whole=False,
-        sustain=BAR,
-    )
-    score = loads(data)
+    score = loads(put_behind(PromptFile([scale()]).data(), END, music((0, 960, 72), **changes)))
     assert score.tempos.tolist() == [(END + 960, 100.0)]
     assert score.time_signatures == [TimeSignature(END, 6, 8)]
     assert score.markers == [Marker(END + 1920, "C_M")]
@@ -94,17 +84,13 @@ def test_changes_of_tempo_metre_and_chord_are_written():
         (PromptFile([scale(), scale()], format=2), "separate pieces"),
         (PromptFile([scale()], beat=12), "fewer than 24 ticks in a beat"),
         (PromptFile([]), "no track"),
+        (FILES["type 0"], "too few MIDI channels"),
     ],
 )
-def test_files_that_cannot_be_extended(file, reason):
+def test_files_that_cannot_be_extended_by_sixteen_tracks(file, reason):
+    new = replace(music(), tracks=music((0, 9, 60)).tracks * 16)
     with pytest.raises(UserError, match=reason):
-        extend(file.data(), END, music((0, 960, 72)), lambda _: 0, whole=False, sustain=BAR)
-
-
-def test_more_new_tracks_than_channels():
-    new = Score(480, [Track(str(i), notes=notes_from([(0, 9, 60, 64)])) for i in range(16)])
-    with pytest.raises(UserError, match="too few MIDI channels"):
-        extend(FILES["type 0"].data(), END, new, lambda _: None, whole=False, sustain=BAR)
+        put_behind(file.data(), END, new, find_track=lambda _: None)
 
 
 def moved(notes, semitones):
