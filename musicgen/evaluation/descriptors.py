@@ -72,10 +72,8 @@ def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
             left_out.append(f"left out: {pair.file}: {error}")
             continue
         for kind, measures in (("generated", new), ("originals", own)):
-            rows += [
-                {"pieces": kind, "measure": name, "piece": pair.file, "value": value}
-                for name, value in measures.items()
-            ]
+            names = {"pieces": kind, "piece": pair.file, "original": pair.name}
+            rows += [{**names, "measure": name, "value": x} for name, x in measures.items()]
     warn_of_first(left_out, NUM_SKIPPED_SHOWN)
     if not rows:
         raise UserError("metrics=part_writing needs pieces in four voices, four tracks each")

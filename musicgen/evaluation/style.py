@@ -102,13 +102,14 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
 def piece_rows(pair: Pair) -> Iterator[TableRow]:
     """Yield the similarities of a continuation to its reference: whole, by part and by role."""
     chunks = [(0, 1), *((k, NUM_PARTS) for k in range(NUM_PARTS))]
+    names = {"piece": pair.file, "original": pair.name}
     for profile in PROFILES:
         target = style_profiles(pair.reference, profile)
         profiles = [style_profiles(pair.continuation, profile, chunk) for chunk in chunks]
         values = [mean_similarity(each, target) for each in profiles]
         similarities = dict(zip((WHOLE, *PARTS), values, strict=True))
         for part, value in {**similarities, **role_similarities(profiles[0], target)}.items():
-            yield {"piece": pair.file, "profile": profile, "part": part, "value": value}
+            yield {**names, "profile": profile, "part": part, "value": value}
 
 
 def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:

@@ -10,11 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from musicgen.files import write_text
-from musicgen.metrics.summary import Summary
+from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.text import csv_cell, printable
 
 TableRow = dict[str, Any]
@@ -81,18 +82,18 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
     """Summarise the column `value` over pieces; rows without that column are returned as they are.
 
     Returns:
-        A row for each combination of the columns other than `piece` and `value`, with those of
-        `Summary`.
+        A row for each combination of the columns other than `piece`, `original` and `value`, with
+        those of `Summary`. Samples that share an `original` count as one piece, by their mean.
     """
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    names: dict[tuple[Any, ...], TableRow] = {}
+    groups: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
     for row in rows:
         if "value" not in row:
             return list(rows)
-        kept = {name: each for name, each in row.items() if name not in ("piece", "value")}
-        names.setdefault(tuple(kept.items()), kept)
-        groups.setdefault(tuple(kept.items()), []).append(row["value"])
-    return [{**names[key], **asdict(Summary.of(values))} for key, values in groups.items()]
+        kept = {k: each for k, each in row.items() if k not in ("piece", "original", "value")}
+        samples = groups.setdefault(tuple(kept.items()), {})
+        samples.setdefault(row.get("original", row["piece"]), []).append(row["value"])
+    means = {k: [mean_of_valid(np.array(x)) for x in each.values()] for k, each in groups.items()}
+    return [{**dict(key), **asdict(Summary.of(values))} for key, values in means.items()]
 
 
 def readable(rows: Iterable[TableRow]) -> list[TableRow]:

@@ -45,10 +45,10 @@ def test_generate_then_evaluate(here, workplace):
     style = (workplace / "measures/style.csv").read_text()
     pieces = (workplace / "measures/style_pieces.csv").read_text()
     assert style.splitlines()[0].startswith("profile,part,n,")
-    assert "onset_duration,all,4,0," in style
+    assert "onset_duration,all,2,0," in style  # pieces, of two samples each
     for row in manifest["pieces"]:
         similarity = row["style, onset_duration"]
-        assert f"{row['file']},onset_duration,all,{similarity}\n" in pieces
+        assert f"{row['file']},{row['prompt']},onset_duration,all,{similarity}\n" in pieces
     loss = (workplace / "measures/position_loss.csv").read_text()
     for row in ("model,64,trained", "model,64,extrapolated 2x", "trigram,,trained"):
         assert f"\n{row}," in loss

@@ -44,6 +44,8 @@ def test_table_shows_every_cell():
 def test_rows_by_piece_are_summarised_by_all_other_columns():
     values = {("a", "x"): 1.0, ("b", "x"): 3.0, ("a", "y"): math.nan, ("b", "y"): 5.0}
     rows = [{"piece": piece, "part": part, "value": v} for (piece, part), v in values.items()]
+    samples = [{"piece": f"b_{v}", "original": "b", "part": "x", "value": v} for v in (2.0, 4.0)]
+    assert summarise([rows[0], *samples]) == summarise(rows[:2])  # two of one prompt
     x, y = summarise(rows)
     assert (x["part"], x["n"], x["skipped"], x["mean"]) == ("x", 2, 0, 2.0)
     assert x["std"] == pytest.approx(math.sqrt(2))
