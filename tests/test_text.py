@@ -1,8 +1,7 @@
 """Text of messages and tables, with names that somebody else chose."""
 
-import csv
-
 from musicgen.console import console, log
+from musicgen.files import read_csv
 from musicgen.report.tables import write_csv
 from musicgen.text import printable
 
@@ -23,7 +22,6 @@ def test_escape_sequences_are_not_sent_to_the_terminal():
 def test_spreadsheets_run_no_names(tmp_path):
     names = ["=HYPERLINK(1)", "+1", "-1", "@x", "a=1", "7"]
     write_csv([{"piece": name, "loss": -1.5} for name in names], tmp_path / "t.csv")
-    with (tmp_path / "t.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(tmp_path / "t.csv")
     assert [row["piece"] for row in rows] == ["'=HYPERLINK(1)", "'+1", "'-1", "'@x", "a=1", "7"]
     assert {row["loss"] for row in rows} == {"-1.5"}

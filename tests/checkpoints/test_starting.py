@@ -24,58 +24,55 @@ def checkpoint(tokens: list[str], **options):
     return as_checkpoint(model, replace(content(tokens), model=MODEL | options))
 
 
-BY_TOKEN = {"inputs.embedding.weight", "head.weight", "head.bias", "copy_head.embedding.weight"}
+def start(tokens: list[str], before=None, **options):
+    """Start a model of tokens from a checkpoint of OLD and the options before.
 
-
-@pytest.mark.parametrize(
-    "options", [{}, {"tie_embeddings": True}, {"copy": {"heads": 2, "coordinate": "index"}}]
-)
-def test_rows_are_matched_by_name_and_new_ones_stay_initialised(options):
-    saved = checkpoint(OLD, **options)
-    model = instantiate(MODEL, vocab_size=len(NEW) + 1, **options)
+    Returns the note, the model, its initial weights, and those of the checkpoint.
+    """
+    saved = checkpoint(OLD, **options if before is None else before)
+    model = instantiate(MODEL, vocab_size=len(tokens) + 1, **options)
     initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    note = "1 token initialised (Tempo_90); 1 token left out (Pitch_60)"
-    assert load_initial(saved, replace(content(NEW), model=MODEL | options), model) == note
+    note = load_initial(saved, replace(content(tokens), model=MODEL | options), model)
+    old = {name.removeprefix("model."): tensor for name, tensor in saved["state_dict"].items()}
+    return note, model, initial, old
+
+
+BY_TOKEN = {"inputs.embedding.weight", "head.weight", "head.bias", "copy_head.embedding.weight"}
+COPY = {"copy": {"heads": 2, "coordinate": "index"}}
+
+
+@pytest.mark.parametrize("options", [{}, {"tie_embeddings": True}, COPY])
+def test_rows_are_matched_by_name_and_new_ones_stay_initialised(options):
+    note, model, initial, old = start(NEW, **options)
+    assert note == "1 token initialised (Tempo_90); 1 token left out (Pitch_60)"
     for name, tensor in model.state_dict().items():
-        old = saved["state_dict"][f"model.{name}"]
-        if name in BY_TOKEN:
-            # Pitch_62, Tempo_90, Bar, PAD
-            assert torch.equal(tensor, torch.stack([old[2], initial[name][1], old[0], old[3]]))
-        else:
-            assert torch.equal(tensor, old), name
+        expected = old[name]
+        if name in BY_TOKEN:  # Pitch_62, Tempo_90, Bar, PAD
+            rows = old[name][2], initial[name][1], old[name][0], old[name][3]
+            expected = torch.stack(rows)
+        assert torch.equal(tensor, expected), name
     assert (model.head.weight is model.embedding.weight) == ("tie_embeddings" in options)
 
 
 @pytest.mark.parametrize("before", [{}, {"copy": {"max_lag": 4, "coordinate": "index"}}])
 def test_a_copy_head_that_a_checkpoint_lacks_is_new(before):
-    options = {"copy": {"heads": 2, "coordinate": "index"}}
-    saved = checkpoint(OLD, **before)
-    model = instantiate(MODEL, vocab_size=len(OLD) + 1, **options)
-    initial = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    note = load_initial(saved, replace(content(OLD), model=MODEL | options), model)
+    note, model, initial, old = start(OLD, before, **COPY)
     assert note == "a new copy head"
     for name, tensor in model.state_dict().items():
-        new = name.startswith("copy_head.")
-        expected = initial[name] if new else saved["state_dict"][f"model.{name}"]
+        expected = initial[name] if name.startswith("copy_head.") else old[name]
         assert torch.equal(tensor, expected), name
-    note = load_initial(saved, replace(content(NEW), model=MODEL | options), model)
+    note, model, initial, _ = start(NEW, before, **COPY)
     assert note.startswith(
         "1 token initialised (Tempo_90); 1 token left out (Pitch_60); a new copy head"
     )
     assert torch.equal(model.copy_head.embedding.weight, initial["copy_head.embedding.weight"])
 
 
-def test_a_copy_head_that_is_not_wanted_is_left_out():
-    model = instantiate(MODEL, vocab_size=len(OLD) + 1)
-    saved = checkpoint(OLD, copy={"coordinate": "index"})
-    assert load_initial(saved, content(OLD), model) == "without its copy head"
-
-
-def test_the_same_vocabulary_is_loaded_silently():
-    saved = checkpoint(OLD)
-    model = instantiate(MODEL, vocab_size=len(OLD) + 1)
-    assert load_initial(saved, content(OLD), model) is None
-    assert torch.equal(model.head.weight, saved["state_dict"]["model.head.weight"])
+@pytest.mark.parametrize(("before", "note"), [({}, None), (COPY, "without its copy head")])
+def test_the_same_vocabulary_is_loaded_silently_but_for_a_copy_head_that_is_left_out(before, note):
+    said, model, _, old = start(OLD, before)
+    assert said == note
+    assert torch.equal(model.head.weight, old["head.weight"])
 
 
 def test_other_models_and_damaged_weights_are_refused():

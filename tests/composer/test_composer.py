@@ -136,12 +136,18 @@ def test_songs_of_a_band_share_their_style_and_bands_differ_more_than_grooves():
 
 
 def chord_tones(score):
-    """Return the tick and the pitch classes of each chord."""
-    chords = [(tick, divmod(chord_index(text), len(QUALITIES))) for tick, text in score.markers]
+    """Return the pitch classes of each chord."""
+    chords = [divmod(chord_index(marker.text), len(QUALITIES)) for marker in score.markers]
     return [
-        (tick, {(root + step) % 12 for step in INTERVALS[QUALITIES[quality]]})
-        for tick, (root, quality) in chords
+        {(root + step) % 12 for step in INTERVALS[QUALITIES[quality]]} for root, quality in chords
     ]
+
+
+def share_of_chord_tones(score, notes):
+    """Return how many of the notes belong to the chord at their beginning."""
+    at = np.searchsorted([m.tick for m in score.markers], notes["onset"], side="right") - 1
+    tones = chord_tones(score)
+    return np.mean([p % 12 in tones[i] for i, p in zip(at, notes["pitch"], strict=True)])
 
 
 def test_pop_pieces_are_near_real_ones():
@@ -149,12 +155,11 @@ def test_pop_pieces_are_near_real_ones():
     found = []
     for index in range(20):
         score = compose_pop(0, index)
-        num_bars, chords, notes = len(score.bar_starts()), chord_tones(score), pitched_notes(score)
+        num_bars, notes = len(score.bar_starts()), pitched_notes(score)
         returns = bars_recalled(bar_similarities(bar_notes(score)[:, :3]))
-        changes = len(list(groupby(tones for _, tones in chords)))
+        changes = len(list(groupby(chord_tones(score))))
         in_key = in_key_share(score, find_key(notes))
-        at = np.searchsorted([tick for tick, _ in chords], notes["onset"], side="right") - 1
-        fit = np.mean([p % 12 in chords[i][1] for p, i in zip(notes["pitch"], at, strict=True)])
+        fit = share_of_chord_tones(score, notes)
         found.append([in_key, fit, changes / num_bars, score.num_notes / num_bars, returns])
     in_key, fit, chords_per_bar, notes_per_bar, returns = np.mean(found, axis=0)
     assert in_key > 0.95
@@ -171,13 +176,9 @@ def test_songs_have_the_beats_of_their_metre_and_two_independent_parts():
         score = compose_song(0, index)
         voice, piano = (track.notes for track in score.tracks)
         onsets[score.metre_at(0)[1:]] += np.bincount(voice["onset"] // 120 % 12, minlength=12)
-        chords = [marker.text.split("_") for marker in score.markers]
-        tones = [Chord(ROOTS.index(root), quality, 0).pitch_classes for root, quality, _ in chords]
-        at = np.searchsorted([m.tick for m in score.markers], piano["onset"], side="right") - 1
-        fit = [p % 12 in tones[i] for i, p in zip(at, piano["pitch"], strict=True)]
         code = [128 * part["onset"] + part["pitch"] for part in (voice, piano)]
         rests = np.diff(voice["onset"]) - voice["duration"][:-1] >= 240
-        found.append([np.mean(fit), np.isin(*code).mean(), rests.mean()])
+        found.append([share_of_chord_tones(score, piano), np.isin(*code).mean(), rests.mean()])
     assert onsets[3, 4][[4, 8]].min() > onsets[3, 4][6]  # quarters
     assert onsets[6, 8][6] > 2 * onsets[6, 8][8]  # dotted quarters
     means = np.mean(found, axis=0)  # chord tones of the piano, doubled notes and rests of the voice

@@ -45,39 +45,33 @@ def listed(corpus):
     return corpus.pieces() if isinstance(corpus, Corpus) else corpus.split("train", 1024)
 
 
-@pytest.mark.parametrize("name", FETCHED)
-@pytest.mark.parametrize("there", ["nothing", "empty folder", "other files"])
+@pytest.mark.parametrize("name", [*FETCHED, "composer"])
+@pytest.mark.parametrize("there", ["nothing", "empty folder", "readme.txt", "album/song.mid"])
 def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(tmp_path, name, there):
+    """Other files are left alone."""
     root = tmp_path / "my corpus"
     if there != "nothing":
         root.mkdir()
-    if there == "other files":
-        (root / "readme.txt").touch()
+    if "." in there:
+        (root / there).parent.mkdir(exist_ok=True)
+        (root / there).touch()
+    before = sorted(tmp_path.rglob("*"))
+    corpus = make(name, root)
+    if name == "midi_folder" and there.endswith(".mid"):
+        assert [piece.name for piece in corpus.pieces()] == [there]
+        return
+    if name == "composer" and not there.endswith(".mid"):
+        return  # it is made on first use
     with pytest.raises(UserError) as refusal:
-        listed(make(name, root))
+        listed(corpus)
     message = str(refusal.value)
     assert str(root) in message
     assert "\n" not in message
-    if name != "midi_folder":
+    assert sorted(tmp_path.rglob("*")) == before
+    if name not in ("midi_folder", "composer"):
         assert "data.root=" in message
         cures = ("download", "unpack", "put ")
         assert any(cure in message for cure in cures)
-
-
-@pytest.mark.parametrize("name", [*FETCHED, "composer"])
-def test_other_midi_files_are_refused_and_left_alone(tmp_path, name):
-    root = tmp_path / "my music"
-    (root / "album").mkdir(parents=True)
-    (root / "album/song.mid").touch()
-    before = sorted(tmp_path.rglob("*"))
-    corpus = make(name, root)
-    if name == "midi_folder":
-        assert [piece.name for piece in corpus.pieces()] == ["album/song.mid"]
-        return
-    with pytest.raises(UserError) as refusal:
-        listed(corpus)
-    assert str(root) in str(refusal.value)
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The script of docs/research.md, at a small size, as a reader runs it."""
 
-import csv
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 
 from musicgen import load
 from musicgen.cli.arguments import resumed_arguments
+from musicgen.files import read_csv
 from tests.end_to_end.command_line import ROOT, TINY
 
 
@@ -21,8 +21,7 @@ def test_the_hour_ends_with_a_table_and_a_plot(tmp_path):
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "STEPS": "4"}
     command = ["bash", ROOT / "docs/researchers_hour.sh", *TINY, "trainer.val_check_interval=2"]
     subprocess.run(command, cwd=tmp_path, env=environment, check=True)
-    with (tmp_path / "hour/comparison/evaluation_pieces.csv").open() as file:
-        runs = {row["run"] for row in csv.DictReader(file)}
+    runs = {row["run"] for row in read_csv(tmp_path / "hour/comparison/evaluation_pieces.csv")}
     assert runs == {"position=rope", "position=sine_spe", "position=alibi"}
     assert len([*(tmp_path / "hour/comparison").glob("position_loss.*")]) == 2  # with its curves
     for number in range(3):

@@ -1,27 +1,16 @@
 import math
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from musicgen.attention import FAVOR, LinearAttention, SoftmaxAttention
-from musicgen.checkpoints import CheckpointContent, with_realizations
 from musicgen.errors import UserError
 from musicgen.evaluation.position_loss import in_units, position_losses
-from musicgen.models import Transformer
-from musicgen.position import NoPosition, SineSPE
 from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI
+from tests.checkpoints.small_model import FAVOR, MODEL, SPE, small_model
 from tests.data.builders import melody
-
-SIZES = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "init_std": 0.3}
-
-
-def build(position, attention):
-    torch.manual_seed(0)
-    return Transformer(20, **SIZES, position=position, attention=attention).eval()
 
 
 @pytest.fixture
@@ -30,8 +19,7 @@ def tokens():
 
 
 def test_a_draw_is_one_pass_with_its_key(tokens):
-    favor = partial(LinearAttention, feature_map=FAVOR)
-    model = build(partial(SineSPE, num_realizations=4), favor)
+    model = small_model(position=SPE).model
     key = NoiseKey((3, 1))
     losses = position_losses(model, tokens, key, num_draws=3)
     assert losses.shape == (3, 64)
@@ -42,50 +30,39 @@ def test_a_draw_is_one_pass_with_its_key(tokens):
         np.testing.assert_allclose(loss, expected, atol=1e-5)
     assert np.array_equal(losses, position_losses(model, tokens, key, num_draws=3))
     assert np.ptp(losses.mean(1)) > 1e-3
-    assert (position_losses(model, tokens, NoiseKey((3, 2))) != losses[0]).all()
+    other = position_losses(model, tokens, NoiseKey((3, 2)))
+    assert (other[:, 1:] != losses[0, 1:]).all()  # the first token sees no other
 
 
-@pytest.mark.parametrize("position", [NoPosition, partial(SineSPE, num_realizations=None)])
+@pytest.mark.parametrize("position", [MODEL["position"], SPE | {"num_realizations": None}])
 def test_encodings_without_noise_have_one_draw(tokens, position):
-    model = build(position, SoftmaxAttention)
+    model = small_model(position=position).model
     assert position_losses(model, tokens, NoiseKey((0,)), num_draws=5).shape == (1, 64)
-
-
-def content(attention):
-    position = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 8}
-    model = {"_target_": "musicgen.models.Transformer", **SIZES}
-    model |= {"position": position, "attention": attention}
-    return CheckpointContent(model, {}, [], "", {})
 
 
 def test_many_realizations_approach_the_exact_limit(tokens):
     """Under softmax attention nothing but the noise changes with R."""
-    attention = {"_target_": "musicgen.attention.SoftmaxAttention", "_partial_": True}
-    model = build(partial(SineSPE, num_realizations=8), SoftmaxAttention)
-    numbers = (8, 512, 32768)
-    exact = with_realizations(model, content(attention), None)[0]
-    (limit,) = position_losses(exact, tokens, NoiseKey((0,)))
+    softmax = {"_target_": "musicgen.attention.SoftmaxAttention", "_partial_": True}
+    music = small_model(position=SPE, attention=softmax, dim=16)
+    (limit,) = position_losses(music.with_realizations(None).model, tokens, NoiseKey((0,)))
     errors = []
-    for number in numbers:
-        changed = with_realizations(model, content(attention), number)[0]
+    for number in (8, 512, 32768):
+        changed = music.with_realizations(number).model
         assert not changed.training
         losses = position_losses(changed, tokens, NoiseKey((0,)), num_draws=4)
         errors.append(math.sqrt(np.square(losses - limit).mean()))
     assert errors[0] > 3 * errors[1] > 9 * errors[2] > 0
-    assert with_realizations(model, content(attention), 8)[0] is model
+    assert music.with_realizations(4).model is music.model
 
 
 @pytest.mark.parametrize("num_features", [None, 32])
 def test_random_features_keep_their_number_and_are_drawn_by_seed(tokens, num_features):
-    feature_map = {"_target_": "musicgen.attention.FAVOR", "_partial_": True}
-    feature_map |= {"num_features": num_features}
-    attention = {"_target_": "musicgen.attention.LinearAttention", "_partial_": True}
-    attention |= {"feature_map": feature_map}
-    favor = partial(LinearAttention, feature_map=partial(FAVOR, num_features=num_features))
-    model = build(partial(SineSPE, num_realizations=8), favor)
-    for number in (4, 64, None):
+    favor = MODEL["attention"] | {"feature_map": FAVOR | {"num_features": num_features}}
+    music = small_model(position=SPE, attention=favor)
+    model = music.model
+    for number in (2, 64, None):
         torch.manual_seed(7)
-        changed = with_realizations(model, content(attention), number)[0]
+        changed = music.with_realizations(number).model
         first = changed.layers[0].attention
         assert first.feature_dim == model.layers[0].attention.feature_dim
         assert first.feature_map.omega.shape[0] == changed.position.encoded_dim
@@ -93,7 +70,7 @@ def test_random_features_keep_their_number_and_are_drawn_by_seed(tokens, num_fea
             first.feature_map.omega, changed.layers[1].attention.feature_map.omega
         )
         torch.manual_seed(8)
-        again = with_realizations(model, content(attention), number)[0]
+        again = music.with_realizations(number).model
         assert torch.equal(again.layers[0].attention.feature_map.omega, first.feature_map.omega)
         for name, weight in model.named_parameters():
             assert torch.equal(dict(changed.named_parameters())[name], weight), name
@@ -101,11 +78,10 @@ def test_random_features_keep_their_number_and_are_drawn_by_seed(tokens, num_fea
 
 
 def test_encodings_without_realizations_are_refused():
-    model = build(NoPosition, SoftmaxAttention)
     with pytest.raises(UserError, match="num_realizations=4: the model's positional encoding has"):
-        with_realizations(model, content({}), 4)
+        small_model().with_realizations(4)
     with pytest.raises(UserError, match="num_realizations=0: expected"):
-        with_realizations(model, content({}), 0)
+        small_model().with_realizations(0)
 
 
 def test_a_bar_that_the_length_cuts_is_left_out():

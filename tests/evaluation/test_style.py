@@ -1,6 +1,5 @@
 """Style: pairs, reading through the tokenizer, the report's figures, parts, anchors by hand."""
 
-import csv
 import json
 from dataclasses import replace
 from itertools import product
@@ -16,7 +15,7 @@ from musicgen.errors import UserError
 from musicgen.evaluation.generated_files import write_manifest
 from musicgen.evaluation.references import find_original, open_pairs, read_manifest, usual_measure
 from musicgen.evaluation.style import PARTS
-from musicgen.files import write_bytes
+from musicgen.files import read_csv, write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.prompts import make_prompt
 from musicgen.metrics.style import (
@@ -198,7 +197,7 @@ def test_foreign_manifests_are_checked(tmp_path, change, message):
 def test_descriptors_of_the_own_continuation_are_the_originals(tmp_path, inputs, measure):
     generate(tmp_path / "new", tmp_path / "old", REMI, hands())
     table = measure("descriptors")(inputs(generated=str(tmp_path / "new")), tmp_path)
-    own, moved = csv.DictReader((tmp_path / "descriptors_pieces.csv").open())
+    own, moved = read_csv(tmp_path / "descriptors_pieces.csv")
     rows = {row["descriptor"]: row for row in table if "n" in row}
     assert rows["in_key_share"]["originals"] > 0.8  # composed in one key
     for name, row in rows.items():

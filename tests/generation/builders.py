@@ -1,5 +1,6 @@
 """Small untrained models, and MIDI files as lists of events, whose bytes are known."""
 
+import struct
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -40,14 +41,16 @@ class PromptFile:
     after: bytes = b""
 
     def data(self) -> bytes:
-        header = b"MThd" + (6).to_bytes(4, "big")
-        for number in (self.format, len(self.tracks), self.beat):
-            header += number.to_bytes(2, "big")
-        chunks = []
-        for track in self.tracks:
-            body = track_bytes(track) + (b"\0" + self.end_of_track if self.end_of_track else b"")
-            chunks.append(b"MTrk" + len(body).to_bytes(4, "big") + body)
-        return header + self.between.join(chunks) + self.after
+        end = b"\0" + self.end_of_track if self.end_of_track else b""
+        bodies = [track_bytes(track) + end for track in self.tracks]
+        options = {"division": self.beat, "form": self.format, "between": self.between}
+        return midi_file(*bodies, **options) + self.after
+
+
+def midi_file(*bodies, division=BEAT, form=1, header_length=6, between=b"") -> bytes:
+    """A file of tracks as bytes."""
+    header = b"MThd" + struct.pack(">IHHH", header_length, form, len(bodies), division)
+    return header + between.join(b"MTrk" + struct.pack(">I", len(x)) + x for x in bodies)
 
 
 def track_bytes(events: EventList) -> bytes:

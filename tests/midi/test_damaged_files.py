@@ -1,6 +1,5 @@
 """Damaged files raise errors of one line, and never crash the native parser."""
 
-import struct
 import subprocess
 import sys
 import textwrap
@@ -10,15 +9,11 @@ import pytest
 
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, Score, Track, dumps, loads, notes_from
+from tests.generation.builders import midi_file as midi
 
 END = b"\x00\xff\x2f\x00"
 NOTE = b"\x00\x90\x3c\x50" + b"\x60\x80\x3c\x40"  # 96 ticks
 LONGEST = b"\xff\xff\xff\x7f"  # 2^28 - 1 ticks
-
-
-def midi(*tracks, division=480, form=1, header_length=6):
-    data = b"MThd" + struct.pack(">IHHH", header_length, form, len(tracks), division)
-    return data + b"".join(b"MTrk" + struct.pack(">I", len(t)) + t for t in tracks)
 
 
 def is_read(data):

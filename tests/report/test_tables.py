@@ -1,4 +1,3 @@
-import csv
 import io
 import json
 import math
@@ -6,6 +5,7 @@ import math
 import pytest
 from rich.console import Console
 
+from musicgen.files import read_csv
 from musicgen.report.tables import as_table, readable, summarise, write_csv, write_json
 
 ROWS = [
@@ -17,11 +17,10 @@ ROWS = [
 def test_csv_round_trip(tmp_path):
     path = tmp_path / "new folder" / "table.csv"
     write_csv(ROWS, path)
-    with path.open(encoding="utf-8", newline="") as file:
-        assert list(csv.DictReader(file)) == [
-            {"piece": "a,b [x].mid", "loss": "1.25", "n": ""},
-            {"piece": 'Señor "é".mid', "loss": "", "n": "3"},
-        ]
+    assert read_csv(path) == [
+        {"piece": "a,b [x].mid", "loss": "1.25", "n": ""},
+        {"piece": 'Señor "é".mid', "loss": "", "n": "3"},
+    ]
     assert [p.name for p in path.parent.iterdir()] == ["table.csv"]
 
 

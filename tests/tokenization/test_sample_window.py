@@ -3,6 +3,7 @@ import pytest
 
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from musicgen.tokenization.chords.symbols import ROOTS
 from tests.tokenization.conftest import random_crop
 
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
@@ -60,13 +61,12 @@ def test_transposition_moves_pitches_and_chords_alike():
     words = "Bar Beat_0 Chord_A_m7 Pitch_23 Velocity_60 Duration_4 Pitch_60 Velocity_60 Duration_4"
     words += " Beat_4 Chord_N_N Bar Beat_0 Chord_C_/o7 EOS"
     tokens = np.array([vocabulary.id(word) for word in words.split()])
-    roots = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"]
     expected = set()
     for shift in range(-2, 7):  # 23 may go down to 21 and no further
         text = words.replace("Pitch_23", f"Pitch_{23 + shift}")
         text = text.replace("Pitch_60", f"Pitch_{60 + shift}")
-        text = text.replace("Chord_A_", f"Chord_{roots[(9 + shift) % 12]}_")
-        text = text.replace("Chord_C_/", f"Chord_{roots[shift % 12]}_/")
+        text = text.replace("Chord_A_", f"Chord_{ROOTS[(9 + shift) % 12]}_")
+        text = text.replace("Chord_C_/", f"Chord_{ROOTS[shift % 12]}_/")
         expected.add(text)
     rng = np.random.default_rng(0)
     seen = []

@@ -6,6 +6,7 @@ import torch
 
 from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import Songs
+from musicgen.tokenization.chords.symbols import ROOTS
 from tests.tokenization.conftest import random_walk
 from tests.tokenizers import frozen_tokenizers
 
@@ -69,12 +70,7 @@ def test_transposed_tokens_are_those_of_transposed_music(semitones, names):
     score, tokens = song(), SONGS.encode(song())
     for track in score.tracks[:3]:
         track.notes["pitch"] += semitones
-    score.markers = [
-        Marker(
-            0,
-            f"{['C', 'C#', 'D', 'D#', 'E', 'F', 'F#', 'G', 'G#', 'A', 'A#', 'B'][semitones % 12]}_m",
-        )
-    ]
+    score.markers = [Marker(0, f"{ROOTS[semitones % 12]}_m")]
     score.key_signatures = [KeySignature(0, (7 * semitones - 3 + 5) % 12 - 5)]
     moved = SONGS.transpose(tokens, semitones)
     plain = [token for token in moved.tolist() if token not in SONGS.families["Chord"][:132]]

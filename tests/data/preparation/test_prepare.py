@@ -1,4 +1,3 @@
-import csv
 import multiprocessing
 import os
 import sqlite3
@@ -15,6 +14,7 @@ from musicgen.data.corpora import SPLITS, Piece
 from musicgen.data.preparation import prepare as module
 from musicgen.data.preparation.cache import split_groups
 from musicgen.errors import UserError
+from musicgen.files import read_csv
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI, Groove2Groove
 from tests.data.builders import melody, write_melodies
@@ -134,8 +134,7 @@ def test_unusable_pieces_are_reported_and_left_out(pieces, encode, tmp_path, cap
     cache = encode(pieces)
     assert cache.names == [f"{i}.mid" for i in range(6)]
     assert np.array_equal(cache[3], REMI().encode(melody(3, 11)))
-    with (cache.folder / "report.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(cache.folder / "report.csv")
     assert [row["piece"] for row in rows] == [piece.name for piece in pieces]
     assert [row["kept"] for row in rows] == ["True", "False", "False", *["True"] * 5]
     assert rows[4]["tokens"] == str(len(cache[2]))

@@ -1,7 +1,6 @@
-import csv
-
 from musicgen.data.preparation.encoding import PieceRecord
 from musicgen.data.preparation.summary import write_report
+from musicgen.files import read_csv
 
 RECORDS = [
     PieceRecord("a.mid", "", 16, 100, 4, 30, 28, "2 notes doubling another dropped"),
@@ -20,8 +19,7 @@ def test_the_table_has_a_row_per_piece_and_the_lines_add_up(tmp_path):
         "left out: 1 of 4 pieces",
         "  b.mid: cut short: a track ends 5 bytes past the end",
     ]
-    with (tmp_path / "report.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(tmp_path / "report.csv")
     assert [row["piece"] for row in rows] == ["a.mid", "b.mid", "c.mid", "'=d.mid"]
     assert rows[3]["duplicate_of"] == "a.mid"
 
