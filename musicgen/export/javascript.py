@@ -210,10 +210,10 @@ class _Compiler:
                 return (np.take_along_axis(data, indices, axis),)
 
         given = {each.name: self.arrays[each.name] for each in self.graph.input}
+        names = [name for node in self.graph.node for name in node.output]
         with np.errstate(all="ignore"):
-            evaluator = ReferenceEvaluator(model, new_ops=[GatherElements])
-            found: Any = evaluator.run(None, given, intermediate=True)
-        self.arrays |= {name: np.asarray(found[name]) for name in found if name}
+            found = ReferenceEvaluator(model, new_ops=[GatherElements]).run(names, given)
+        self.arrays.update(zip(names, map(np.asarray, found), strict=True))
         for node in self.graph.node:
             known = self.constants.issuperset(filter(None, node.input))
             if known or node.op_type in ("Shape", "Size"):

@@ -19,13 +19,7 @@ from musicgen.midi import Score, Track
 from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_number
 from musicgen.tokenization.grammar import Grammar, latest
 from musicgen.tokenization.quantization import EncodingSummary, Losses
-from musicgen.tokenization.vocabulary import (
-    IntArray,
-    Vocabulary,
-    load_json,
-    save_json,
-    within,
-)
+from musicgen.tokenization.vocabulary import IntArray, Vocabulary, load_json, save_json, within
 
 Rng = np.random.Generator
 
@@ -69,7 +63,8 @@ class Tokenizer(ABC):
     `decode(encode(score))` is the score on the tokenizer's grid, for any score.
     `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
 
-    A coordinate depends on the tokens up to its own, that one included, and is an integer >= 0:
+    `coordinates` tell where tokens are. Each depends on the tokens up to its own, and is an integer
+    >= 0:
 
     - `index`: number of the token, from 0.
     - `time`: musical time in grid steps from the first bar.
@@ -261,7 +256,7 @@ class Tokenizer(ABC):
         One to three passages of one to four bars return at random places, and random maps change
         the pitches, durations and chords of half of the crops and passages. [L] -> [any length]
         """
-        edges = np.flatnonzero(within(window, self.families.get("Bar", range(0))))
+        edges = np.flatnonzero(within(window, self._bars))
         start, *bars = np.split(self._random_map(window, rng)[window], edges)
         num_whole = len(bars) - 1  # the last may be cut
         for _ in range(rng.integers(1, 4)):
@@ -346,11 +341,11 @@ class Tokenizer(ABC):
 
         The notes of a bar that returns are the same, how loud they are is not.
         """
-        classes = list(range(len(self.vocabulary)))
+        classes = np.arange(len(self.vocabulary))
         for family in ("Velocity", "Tempo"):
-            for token in self.families.get(family, ()):
-                classes[token] = self.families[family].start
-        return classes
+            ids = self.families.get(family, range(0))
+            classes[ids] = ids.start
+        return classes.tolist()
 
     def coordinates(
         self, tokens: IntArray, names: Sequence[str], *, bar_length: int | None = None

@@ -184,8 +184,7 @@ class Groove2Groove(Tokenizer):
         if not len(ons):
             return np.empty((0, 2), np.int64)
         times = self._shift_times(tokens[shifts])
-        last_shift = int(np.searchsorted(shifts, ons[-1])) - 1
-        last_onset = int(times[last_shift]) if last_shift >= 0 else 0
+        last_onset = int(self.times(tokens)[ons[-1]])
         starts = bar_length * np.arange(1, last_onset // bar_length + 1)
         # The first shift into a bar counts from the beat before it. The first bar needs no shift.
         entry = np.searchsorted(times, starts)
