@@ -148,6 +148,6 @@ def _settings(config: Any, name: str) -> dict[str, Any]:
         return {name: config}
     found = {name: config.get("_target_", "{…}").rpartition(".")[2]}
     for key, value in config.items():
-        if not key.startswith("_"):
+        if not str(key).startswith("_"):
             found |= _settings(value, f"{name}.{key}")
     return found

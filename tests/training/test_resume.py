@@ -135,6 +135,8 @@ def test_a_damaged_best_checkpoint_is_replaced(run, tmp_path, capsys):
 def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path):
     settings = ("trainer.max_steps=6", "scheduler.max_steps=6", "loader.batches_per_epoch=3")
     settings += ("trainer.val_check_interval=1.0", "trainer.check_val_every_n_epoch=1")
+    callback = "pytorch_lightning.callbacks.GradientAccumulationScheduler"
+    settings += (f"+callbacks.by_epoch={{_target_:{callback},scheduling:{{0:1}}}}",)
     last = tmp_path / "first/checkpoints/last.ckpt"
     with pytest.raises(KeyboardInterrupt):
         run("first", *settings, stop(5, "interrupt"))
