@@ -1,6 +1,6 @@
 """From a token cache to batches: random crops for training, beginnings of pieces for evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,7 @@ from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_choice, check_float
 
 WindowStart = Literal["random", "beginning"]
+Window = tuple[NDArray[np.int64], int]  # tokens, and the grid steps in a bar of their piece
 
 END_SHARE = 1 / 16
 """Share of random windows that certainly end with their piece, so that the end token is learnt.
@@ -65,13 +66,13 @@ class TrainingWindows(Dataset):
         self._eos = tokenizer.vocabulary.id("EOS")
         self._last_order = (-1, np.empty(0, np.int64))
 
-    def __getitem__(self, item: int) -> NDArray[np.int64]:
-        """Return up to `length` + 1 tokens."""
+    def __getitem__(self, item: int) -> Window:
+        """Return up to `length` + 1 tokens, and the grid steps in a bar of their piece."""
         window, rng = self._plain_window(item), np.random.default_rng((self.seed, 3, item))
         window = self.tokenizer.arrange(window, rng, self.length + 1)
         if self.scramble and rng.random() < self.scramble:
             window = self.tokenizer.scramble(window, rng)[: self.length + 1]
-        return window
+        return window, self.cache.bar_lengths[self.piece(item)]
 
     def _plain_window(self, item: int) -> NDArray[np.int64]:
         """Return a window in the order of the encoding."""
@@ -134,55 +135,27 @@ class EvalWindows(Dataset):
     def __len__(self) -> int:
         return len(self.pieces)
 
-    def __getitem__(self, item: int) -> NDArray[np.int64]:
-        return self.cache.mapped(self.pieces[item])[: self.length + 1].astype(np.int64)
-
-    def piece(self, item: int) -> int:
-        """Return the piece of an item."""
-        return self.pieces[item]
+    def __getitem__(self, item: int) -> Window:
+        piece = self.pieces[item]
+        window = self.cache.mapped(piece)[: self.length + 1].astype(np.int64)
+        return window, self.cache.bar_lengths[piece]
 
 
-class PositionedWindows(Dataset):
-    """Windows, each with the positions of its inputs: up to [L + 1] and [L, P].
-
-    Args:
-        coordinates: their names, see `Tokenizer`; bars and times count from the window's
-            first bar.
-    """
-
-    def __init__(
-        self,
-        windows: TrainingWindows | EvalWindows,
-        tokenizer: Tokenizer,
-        coordinates: Sequence[str],
-    ) -> None:
-        self.windows, self.tokenizer, self.coordinates = windows, tokenizer, coordinates
-
-    def __len__(self) -> int:
-        return len(self.windows)  # type: ignore[arg-type]  # training windows have none
-
-    def __getitem__(self, item: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        window = self.windows[item]
-        bar_length = self.windows.cache.bar_lengths[self.windows.piece(item)]
-        positions = self.tokenizer.coordinates(window[:-1], self.coordinates, bar_length=bar_length)
-        return window, positions
-
-
-def collate(items: Sequence[Any], pad_id: int) -> Batch:
+def collate(
+    items: Sequence[Window], pad_id: int, coordinates: Callable[..., NDArray[np.int64]] | None
+) -> Batch:
     """Collate windows of up to L + 1 tokens into a batch, padded at the end.
 
     Args:
-        items: windows, whose positions count tokens; or items of `PositionedWindows`.
+        coordinates: returns those of tokens, given `bar_length`; bars and times count from the
+            window's first bar. [L] -> [L, P]. None: positions count tokens.
     """
-    windows, positions = items, None
-    if isinstance(items[0], tuple):
-        windows, positions = zip(*items, strict=True)
-    ids = [torch.from_numpy(np.ascontiguousarray(window)) for window in windows]
+    ids = [torch.from_numpy(np.ascontiguousarray(window)) for window, _ in items]
     tokens = pad_sequence([row[:-1] for row in ids], batch_first=True, padding_value=pad_id)
     targets = pad_sequence([row[1:] for row in ids], batch_first=True, padding_value=IGNORED)
-    if positions is None:
+    if coordinates is None:
         return Batch(tokens, targets, torch.arange(tokens.shape[1])[None, :, None])
-    rows = [torch.from_numpy(own) for own in positions]
+    rows = [torch.from_numpy(coordinates(window[:-1], bar_length=n)) for window, n in items]
     return Batch(tokens, targets, pad_sequence(rows, batch_first=True))
 
 
@@ -250,9 +223,11 @@ class MusicDataModule(StreamDataModule):
         windows = EvalWindows(self.encoded.cache, pieces[rank::world_size] or pieces[:1], length)
         return self._loader(windows, batch_size=self.batch_size)
 
-    def _loader(self, dataset: TrainingWindows | EvalWindows, **kwargs: object) -> DataLoader:
-        pad_id = self.tokenizer.vocabulary.pad_id
-        items: Dataset = dataset
+    def _loader(self, windows: Dataset, **kwargs: object) -> DataLoader:
+        coordinates = None
         if self.coordinates != ("index",):
-            items = PositionedWindows(dataset, self.tokenizer, self.coordinates)
-        return self.loader(items, partial(collate, pad_id=pad_id), **kwargs)
+            coordinates = partial(self.tokenizer.coordinates, names=self.coordinates)
+        pad_id = self.tokenizer.vocabulary.pad_id
+        return self.loader(
+            windows, partial(collate, pad_id=pad_id, coordinates=coordinates), **kwargs
+        )

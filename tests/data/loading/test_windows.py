@@ -37,13 +37,13 @@ def windows(corpus, seed=0, pieces=(0, 1, 2, 3, 4, 5), length=LENGTH):
 
 def test_an_item_depends_on_the_seed_and_its_number_alone(corpus):
     forwards = windows(corpus)
-    expected = [forwards[i].tolist() for i in range(30)]
+    expected = [forwards[i][0].tolist() for i in range(30)]
     np.random.default_rng(5)
     torch.manual_seed(5)
     backwards = windows(corpus)
-    assert [backwards[i].tolist() for i in reversed(range(30))] == expected[::-1]
+    assert [backwards[i][0].tolist() for i in reversed(range(30))] == expected[::-1]
     other = windows(corpus, seed=1)
-    assert sum(other[i].tolist() == expected[i] for i in range(30)) < 5
+    assert sum(other[i][0].tolist() == expected[i] for i in range(30)) < 5
     assert len({tuple(item) for item in expected}) > 25, "epochs do not repeat themselves"
 
 
@@ -52,13 +52,13 @@ def test_each_epoch_visits_every_piece_once(corpus):
     epochs = [tuple(stream.piece(i + j) for j in range(4)) for i in range(0, 80, 4)]
     assert all(sorted(epoch) == [0, 2, 3, 5] for epoch in epochs)
     assert len(set(epochs)) > 10
-    assert all(stream[i][0] in corpus[1].mapped(stream.piece(i)) for i in range(20))
+    assert all(stream[i][0][0] in corpus[1].mapped(stream.piece(i)) for i in range(20))
 
 
 @pytest.mark.parametrize("length", [7, LENGTH, 100_000])
 def test_windows_are_grammatical_and_within_their_length(corpus, length):
     stream, grammar = windows(corpus, length=length), corpus[0].grammar()
-    crops = [stream[i] for i in range(NUM_PIECES if length > 100 else 24)]
+    crops = [stream[i][0] for i in range(NUM_PIECES if length > 100 else 24)]
     assert all(2 <= len(crop) <= length + 1 for crop in crops)
     assert length > 100 or max(map(len, crops)) == length + 1
     for crop in crops:
@@ -99,7 +99,7 @@ def test_random_windows_are_full_and_uniform_over_their_bars():
     counts = dict.fromkeys([*full, last], 0)
     rows = {tuple(tokens[start : start + length + 1].tolist()): start for start in counts}
     for item in range(4000):
-        counts[rows[tuple(stream[item].tolist())]] += 1
+        counts[rows[tuple(stream[item][0].tolist())]] += 1
     expected = 4000 * 15 / 16 / len(counts)
     end = counts.pop(last)
     assert all(abs(n - expected) < 5 * expected**0.5 for n in counts.values())
@@ -114,7 +114,7 @@ def test_windows_from_the_beginning_may_skip_groups_of_four_bars():
 
     def beginnings(piece, **kwargs):
         stream = TrainingWindows(pieces, [piece], remi, 64, 0, window="beginning", **kwargs)
-        windows = [tuple(stream[item].tolist()) for item in range(600)]
+        windows = [tuple(stream[item][0].tolist()) for item in range(600)]
         bars = {tuple(pieces.tokens[piece][s : s + 65]): i for i, s in enumerate(starts[::-1])}
         return windows, bars
 
@@ -147,7 +147,7 @@ def test_scrambled_windows_have_other_notes_and_bars_that_return():
     scrambled = []
     stream = TrainingWindows(pieces, [0], remi, len(plain), 0, scramble=0.3)
     for item in range(100):
-        window = stream[item]
+        window, _ = stream[item]
         if not np.array_equal(window, plain):
             scrambled.append(window)
         assert len(window) <= len(plain) + 1
@@ -161,11 +161,11 @@ def test_scrambled_windows_have_other_notes_and_bars_that_return():
 def test_eval_windows_are_ordered_by_length(corpus):
     _, cache = corpus
     beginnings = EvalWindows(cache, [4, 1, 5], 100_000)
-    whole = [beginnings[i].tolist() for i in range(len(beginnings))]
+    whole = [beginnings[i][0].tolist() for i in range(len(beginnings))]
     assert sorted(whole) == sorted(cache[i].tolist() for i in (4, 1, 5))
     assert sorted(map(len, whole), reverse=True) == list(map(len, whole))
     short = EvalWindows(cache, [4, 1, 5], 9)
-    assert [short[i].tolist() for i in range(3)] == [cache[i][:10].tolist() for i in (4, 1, 5)]
+    assert [short[i][0].tolist() for i in range(3)] == [cache[i][:10].tolist() for i in (4, 1, 5)]
 
 
 def test_a_window_does_not_read_the_whole_piece(corpus, monkeypatch):
@@ -187,7 +187,7 @@ def test_a_window_does_not_read_the_whole_piece(corpus, monkeypatch):
 
     monkeypatch.setattr(cache, "mapped", lambda piece: Disk(mapped(piece)))
     for item in range(40):
-        assert len(stream[item]) <= 17
+        assert len(stream[item][0]) <= 17
     assert 0 < max(reads) <= 120 < min(cache.lengths)
 
 
@@ -208,8 +208,8 @@ def test_an_interrupted_epoch_ends_where_it_would_have():
 
 
 def test_collate_pads_at_the_end_and_shifts_by_one():
-    windows = [np.array([5, 6, 7, 8]), np.array([5, 9])[::-1]]
-    batch = collate(windows, pad_id=3)
+    windows = [(np.array([5, 6, 7, 8]), 2), (np.array([5, 9])[::-1], 3)]
+    batch = collate(windows, 3, None)
     assert batch.tokens.tolist() == [[5, 6, 7], [9, 3, 3]]
     assert batch.targets.tolist() == [[6, 7, 8], [5, IGNORED, IGNORED]]
     assert batch.tokens.dtype == batch.targets.dtype == torch.int64
@@ -217,6 +217,5 @@ def test_collate_pads_at_the_end_and_shifts_by_one():
     assert batch.num_targets == 4
     loss = torch.nn.functional.cross_entropy(torch.zeros(2, 10, 3), batch.targets, reduction="sum")
     assert loss == pytest.approx(4 * np.log(10)), "the loss ignores what is padded"
-    positions = [np.stack([ids, 2 * ids], axis=1) for ids in (w[:-1] for w in windows)]
-    batch = collate(list(zip(windows, positions, strict=True)), pad_id=3)
-    assert batch.positions.tolist() == [[[5, 10], [6, 12], [7, 14]], [[9, 18], [0, 0], [0, 0]]]
+    batch = collate(windows, 3, lambda ids, bar_length: np.stack([ids, bar_length * ids], axis=1))
+    assert batch.positions.tolist() == [[[5, 10], [6, 12], [7, 14]], [[9, 27], [0, 0], [0, 0]]]
