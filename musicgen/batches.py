@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -38,10 +39,7 @@ class Batch:
         return (self.targets != IGNORED).sum()
 
     def pin_memory(self) -> Batch:
-        values = vars(self).items()
-        pinned: Any = {
-            name: None if value is None else value.pin_memory() for name, value in values
-        }
+        pinned: Any = {k: None if x is None else x.pin_memory() for k, x in vars(self).items()}
         return Batch(**pinned)
 
 
@@ -115,10 +113,8 @@ class StreamDataModule(pl.LightningDataModule):
     def stream(self, num_items: int) -> StreamBatches:
         """Return the batches of an epoch for this process, of data with so many items."""
         rank, world_size = self.process()
-        num_batches = self.batches_per_epoch or num_items // (self.batch_size * world_size)
-        return StreamBatches(
-            self.batch_size, max(1, num_batches), self._batches_seen, rank, world_size
-        )
+        num_batches = self.batches_per_epoch or max(1, num_items // (self.batch_size * world_size))
+        return StreamBatches(self.batch_size, num_batches, self._batches_seen, rank, world_size)
 
     def overfits(self) -> bool:
         """Return whether training repeats its first batches, as a test of the model."""
@@ -150,15 +146,20 @@ class StreamDataModule(pl.LightningDataModule):
     ) -> DataLoader:
         """Return a loader that suits the device; `kwargs` are those of torch's."""
         on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
-        num_workers = self.num_workers
-        if num_workers is None:
-            num_workers = 2 if on_gpu else 0
+        num_workers = 2 * on_gpu if self.num_workers is None else self.num_workers
         return DataLoader(
             items,
             collate_fn=collate,
             num_workers=num_workers,
+            worker_init_fn=_ignore_signals,
             persistent_workers=num_workers > 0,
             prefetch_factor=4 if num_workers else None,
             pin_memory=on_gpu,
             **kwargs,  # type: ignore[arg-type]
         )
+
+
+def _ignore_signals(worker: int) -> None:
+    """Leave what stops a run to its main process: a terminal sends Ctrl-C to the loaders, too."""
+    for name in {"SIGINT", "SIGUSR1"} & {*dir(signal)}:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -50,9 +50,8 @@ class IMDb(ExampleCorpus):
         if not from_test:
             order = np.random.default_rng(self.split_seed).permutation(len(files))
             num_val = round(self.val_fraction * len(files))
-            files = [
-                files[i] for i in sorted(order[:num_val] if name == "val" else order[num_val:])
-            ]
+            kept = order[:num_val] if name == "val" else order[num_val:]
+            files = [files[i] for i in sorted(kept)]
 
         def example(item: tuple[Path, int]) -> Example:
             path, label = item

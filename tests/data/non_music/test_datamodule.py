@@ -1,7 +1,10 @@
 """Batches of examples: padding, order, ranks."""
 
+import signal
+
 import numpy as np
 import pytest
+from torch.utils.data import Dataset
 
 from musicgen.batches import IGNORED
 from musicgen.data.non_music import AAN, Example, ExampleCorpus
@@ -48,6 +51,21 @@ def test_two_coordinates_are_those_of_an_image(tmp_path):
     assert batch.positions.shape == (1, 16, 2)
     with pytest.raises(ParameterError, match=r"coordinates=.*expected index"):
         ExampleDataModule(AAN(tmp_path), length=2000, batch_size=2, coordinates=("index", "time"))
+
+
+class CtrlC(Dataset):
+    """What a process does on Ctrl-C, and on SIGUSR1."""
+
+    def __getitem__(self, item):
+        return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGUSR1)]
+
+    def __len__(self):
+        return 1
+
+
+def test_loader_processes_leave_ctrl_c_to_the_main_one():
+    data = ExampleDataModule(Images(), length=16, batch_size=2, num_workers=1)
+    assert [*data.loader(CtrlC(), list)] == [[[signal.SIG_IGN] * 2]]
 
 
 def test_a_split_without_examples_is_refused(monkeypatch):
