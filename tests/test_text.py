@@ -1,8 +1,6 @@
-"""Text of messages and tables, with names that somebody else chose."""
+"""Text of messages, with names that somebody else chose; progress where there is no terminal."""
 
-from musicgen.console import console, log
-from musicgen.files import read_csv
-from musicgen.report.tables import write_csv
+from musicgen.console import console, log, progress_bar
 from musicgen.text import printable
 
 
@@ -19,9 +17,13 @@ def test_escape_sequences_are_not_sent_to_the_terminal():
     assert capture.get() == shown + "\n"
 
 
-def test_spreadsheets_run_no_names(tmp_path):
-    names = ["=HYPERLINK(1)", "+1", "-1", "@x", "a=1", "7"]
-    write_csv([{"piece": name, "loss": -1.5} for name in names], tmp_path / "t.csv")
-    rows = read_csv(tmp_path / "t.csv")
-    assert [row["piece"] for row in rows] == ["'=HYPERLINK(1)", "'+1", "'-1", "'@x", "a=1", "7"]
-    assert {row["loss"] for row in rows} == {"-1.5"}
+def test_a_log_file_gets_a_line_a_minute(capsys):
+    now = [0]
+    with progress_bar("{task.completed} tokens") as bar:
+        bar.get_time = lambda: now[0]
+        task = bar.add_task("generating", total=9)
+        for now[0] in (0, 31, 62, 93, 124, 125):
+            bar.advance(task)
+    assert capsys.readouterr().err.splitlines() == [
+        f"generating {count} tokens {time}" for count, time in ((3, "0:01:02"), (5, "0:02:04"))
+    ]

@@ -1,9 +1,30 @@
-"""What a run takes from the checkpoint that it starts from."""
+"""Data modules from configurations, and what a run takes from the checkpoint that it starts from."""
 
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen.checkpoints import CheckpointContent
-from musicgen.cli import build
+from musicgen.cli.build import adopt_settings, build_data
+
+LENGTH = 16
+
+
+def build(cfg):
+    return build_data(cfg, instantiate(cfg.tokenizer, _convert_="all"))
+
+
+def test_the_composed_corpus_fits_the_tokenizer(config, tmp_path):
+    settings = [f"paths.data_dir={tmp_path}", "data.num_pieces=6", "loader.batch_size=2"]
+    settings.append(f"loader.length={LENGTH}")
+    pop = build(config("train", *settings))
+    groove = build(config("train", "tokenizer=groove2groove", *settings))
+    assert (pop.encoded.corpus.kind, groove.encoded.corpus.kind) == ("pop", "groove")
+    assert build(config("train", "data.kind=groove")).encoded.corpus.kind == "groove"
+    assert config("train", "tokenizer._target_=musicgen.tokenization.Songs").data.kind == "songs"
+    for data in (pop, groove):
+        batch = next(iter(data.train_dataloader()))
+        assert batch.tokens.shape == (2, LENGTH)
+        assert [len(data.encoded.split(name)) for name in ("train", "val", "test")] == [4, 1, 1]
 
 
 def test_training_lengths_that_follow_the_loader_are_the_checkpoints(config, monkeypatch):
@@ -13,7 +34,7 @@ def test_training_lengths_that_follow_the_loader_are_the_checkpoints(config, mon
         each.paths.output_dir = "."
     saved = OmegaConf.to_container(old, resolve=True)
     content = CheckpointContent(saved["model"], saved["tokenizer"], [], "", saved)
-    monkeypatch.setattr(build, "given_overrides", lambda: [*given, "loader.length=64"])
-    build.adopt_settings(cfg, content)
+    monkeypatch.setattr("musicgen.cli.build.given_overrides", lambda: [*given, "loader.length=64"])
+    adopt_settings(cfg, content)
     lengths = cfg.loader.length, cfg.model.position.training_length, cfg.model.span.training_length
     assert lengths == (64, 32, 32)

@@ -13,7 +13,7 @@ from tests.end_to_end.command_line import ROOT
 CODE = """
 import atexit, sys
 from musicgen.cli import commands
-slow = ("torch", "pytorch_lightning", "scipy", "sympy", "matplotlib")
+slow = ("torch", "pytorch_lightning", "scipy", "sympy", "matplotlib", "muspy", "miditoolkit")
 atexit.register(lambda: print("imported:", *(name for name in slow if name in sys.modules)))
 name, *sys.argv[1:] = sys.argv[1:]
 sys.argv[0] = f"musicgen-{name}"
@@ -47,7 +47,7 @@ def test_a_missing_run_is_named_before_slow_imports(tmp_path):
     assert not list(tmp_path.glob("outputs/*/*"))
 
 
-def test_neither_generating_nor_evaluating_imports_lightning(workplace):
+def test_neither_generating_nor_evaluating_imports_lightning_or_other_readers_of_midi(workplace):
     write(compose_pop(3, 0), workplace / "one.mid")
     write(compose_pop(4, 0), workplace / "two.mid")
     for arguments in (
@@ -56,6 +56,6 @@ def test_neither_generating_nor_evaluating_imports_lightning(workplace):
     ):
         done, imported = run(workplace, *arguments)
         assert done.returncode == 0, done.stderr
-        assert "pytorch_lightning" not in imported
+        assert not {"pytorch_lightning", "muspy", "miditoolkit"} & imported
     names = {path.name for path in (workplace / "from two").glob("*.mid")}
     assert names == {"one_0.mid", "two_0.mid"}

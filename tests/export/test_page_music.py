@@ -1,8 +1,8 @@
 """The page's tokenizers, grammars, MIDI files, sampling and weights are those of Python."""
 
-import dataclasses
 import json
 import re
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,12 +80,8 @@ def pieces(kind: str) -> list[Score]:
     frames = rng.integers(40, 90, (8, 24, 4)).repeat(3, axis=1)
     frames[rng.random(frames.shape) < 0.1] = SILENCE
     named, *others = map(score_of_frames, frames)
-    others = [
-        dataclasses.replace(
-            score, tracks=[dataclasses.replace(t, name="") for t in score.tracks[: 2 + i % 3]]
-        )
-        for i, score in enumerate(others)
-    ]
+    for i, score in enumerate(others):
+        score.tracks = [replace(track, name="") for track in score.tracks[: 2 + i % 3]]
     groove = compose_groove(SEED, next(iter(FAMILIES)), 0, 0)
     if kind.startswith("songs"):
         for score, names in zip(others, SINGERS, strict=False):
@@ -173,7 +169,7 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
     tokenizer = TOKENIZERS[name]
     scores = pieces(name)
     # Without chords, which the page then recognises; from another bar and at another resolution.
-    scores += [dataclasses.replace(score, markers=[]) for score in scores[:2]]
+    scores += [replace(score, markers=[]) for score in scores[:2]]
     scores.append(loads(dumps(scores[0].clip(4 * 1920 + 100, scores[0].end))))
     files = [list(dumps(score)) for score in scores]
     body = """
@@ -273,7 +269,7 @@ def test_markers_are_shown_as_in_reports(tmp_path):
 
 def test_chords_are_spelled_as_in_python(tmp_path):
     songs = [compose_pop(SEED, i) for i in range(6)]
-    songs += [dataclasses.replace(songs[0], key_signatures=[KeySignature(9, n)]) for n in (-5, 6)]
+    songs += [replace(songs[0], key_signatures=[KeySignature(9, n)]) for n in (-5, 6)]
     songs.append(loads(dumps(Score(tracks=[]))))
     body = """
         return data.files.map((bytes) => {
@@ -287,10 +283,8 @@ def test_chords_are_spelled_as_in_python(tmp_path):
     found = run_tokenizer(tmp_path, "remi", body, files=files, texts=texts)
     for song, (keys, markers) in zip(songs, found, strict=True):
         names = note_names(song) or PITCH_CLASSES
-        assert (keys, markers) == (
-            [*map(list, song.key_signatures)],
-            [spelled(t, names) for t in texts],
-        )
+        assert keys == [*map(list, song.key_signatures)]
+        assert markers == [spelled(text, names) for text in texts]
     assert len({markers[0] for _, markers in found}) == 2  # A#_m7 and Bb_m7
 
 
@@ -341,7 +335,7 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     rows = [(240 * i + 7, 200, int(rng.choice([60, 62, 64, 67])), 80) for i in range(2, 40)]
     lead = tokenizer.instruments[0]
     score = Score(tracks=[Track(lead.name, lead.program, notes=notes_from(rows))])
-    file = list(dumps(dataclasses.replace(score, tracks=[Track("Piano", notes=notes_from(rows))])))
+    file = list(dumps(replace(score, tracks=[Track("Piano", notes=notes_from(rows))])))
     found = run_tokenizer(tmp_path, name, ACCOMPANIED, file=file)
     kept = tokenizer.keep_parts(score, [lead.name], 0, None)
     grammar = tokenizer.grammar()
@@ -493,7 +487,7 @@ def test_tokens_are_drawn_alike(settings, tmp_path):
     """
     rows = {"allowed": torch.from_numpy(allowed), "uniform": torch.from_numpy(uniform)}
     expected = sample(torch.from_numpy(logits), params, **rows)
-    assert run_worker(tmp_path, [*drawn, dataclasses.asdict(params)], body) == expected.tolist()
+    assert run_worker(tmp_path, [*drawn, asdict(params)], body) == expected.tolist()
 
 
 def test_weights_are_unpacked_bit_for_bit(tmp_path):

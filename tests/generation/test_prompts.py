@@ -14,6 +14,7 @@ from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from,
 from musicgen.tokenization import METRES, REMI, Chorale, Groove2Groove
 from tests.generation.builders import (
     BAR,
+    BEAT,
     FILES,
     READERS,
     TOKENIZERS,
@@ -23,7 +24,6 @@ from tests.generation.builders import (
     track_bytes,
 )
 
-BEAT = 480
 METRE_CHANGES = [TimeSignature(0, 4, 4), TimeSignature(4 * BEAT, 3, 4)]
 
 

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musicgen.metrics.descriptors import (
+    clash_share,
     distribution_distance,
     grooving_similarity,
     muspy_descriptors,
     pitch_class_entropy,
 )
-from musicgen.midi import Score
+from musicgen.midi import Score, notes_from
 from tests.metrics import builders
 
 TPB = 480
@@ -90,3 +91,16 @@ def test_overlap_of_known_densities():
 def test_distances_of_too_few_or_equal_values_are_nan(values):
     found = distribution_distance(np.array(values), np.array([1.0, 2.0, 4.0]))
     assert np.isnan(found).all()
+
+
+def test_semitones_and_major_sevenths_of_notes_that_sound_together_clash():
+    # C4 and B5 clash; so would C4 and C#4, which begins as C4 ends. E4 sounds with all of them.
+    notes = notes_from([(0, 4, 60, 80), (0, 8, 83, 80), (2, 6, 64, 80), (4, 4, 61, 80)])
+    assert clash_share(notes) == pytest.approx(1 / 5)
+    assert clash_share(notes[:1], notes[1:]) == pytest.approx(1 / 2)
+
+
+def test_minor_ninths_clash_and_a_note_does_not_pair_with_itself():
+    notes = notes_from([(0, 4, 60, 80), (1, 1, 73, 80), (1, 1, 60, 80)])
+    assert clash_share(notes) == pytest.approx(2 / 3)
+    assert np.isnan(clash_share(notes[:1]))

@@ -15,7 +15,8 @@ LENGTH, WINDOW, MAX_LAG = 45, 20, 3
 CLASSES = [0, 0, *range(2, VOCAB)]
 
 
-def make_model() -> Transformer:
+@pytest.fixture
+def model() -> Transformer:
     settings = {"heads": 2, "width": 8, "window": WINDOW, "max_lag": MAX_LAG}
     model = small(match_classes=CLASSES, copy=settings)
     for parameter in model.parameters():
@@ -27,13 +28,19 @@ def make_model() -> Transformer:
     return model
 
 
-def random_input(batch: int = 2, length: int = LENGTH) -> tuple[Tensor, Tensor]:
-    """Return tokens [B, L], some of which come again, and their positions: index, time and bar."""
+@pytest.fixture(params=[256, 7])
+def block(request, monkeypatch) -> None:
+    """How many queries are computed at once."""
+    monkeypatch.setattr("musicgen.models.copy_head._BLOCK", request.param)
+
+
+def random_input() -> tuple[Tensor, Tensor]:
+    """Return tokens [2, L], some of which come again, and their positions: index, time and bar."""
     generator = torch.Generator().manual_seed(2)
-    tokens = torch.randint(VOCAB, (batch, length), generator=generator)
+    tokens = torch.randint(VOCAB, (2, LENGTH), generator=generator)
     tokens[:, 16:30] = tokens[:, 3:17]
-    bars = (torch.rand(batch, length, generator=generator) < 0.2).cumsum(1)
-    index = torch.arange(length).expand(batch, -1)
+    bars = (torch.rand(2, LENGTH, generator=generator) < 0.2).cumsum(1)
+    index = torch.arange(LENGTH).expand(2, -1)
     return tokens, torch.stack((index, 4 * bars, bars), dim=-1)
 
 
@@ -100,10 +107,8 @@ def naive(
     return torch.stack(expected)
 
 
-@pytest.mark.parametrize("block", [256, 7])
-def test_mixture_is_the_definition(monkeypatch, block):
-    monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
-    model = make_model()
+@pytest.mark.usefixtures("block")
+def test_mixture_is_the_definition(model):
     tokens, positions = random_input()
     with torch.no_grad():
         for first in (0, 9):  # padding before it is not copied
@@ -115,12 +120,8 @@ def test_mixture_is_the_definition(monkeypatch, block):
             torch.testing.assert_close(found.sum(-1), torch.ones(2, LENGTH - first))
 
 
-@pytest.mark.parametrize("block", [256, 7])
-def test_loss_of_targets_is_that_of_all_log_probabilities_and_the_model_learns_its_own(
-    monkeypatch, block
-):
-    monkeypatch.setattr("musicgen.models.copy_head._BLOCK", block)
-    model = make_model()
+@pytest.mark.usefixtures("block")
+def test_loss_of_targets_is_that_of_all_log_probabilities_and_the_model_learns_its_own(model):
     tokens, positions = random_input()
     targets = tokens.roll(-1, 1)
     targets[:, -1] = IGNORED
@@ -149,8 +150,7 @@ def test_unknown_settings_are_named():
         small(copy={"heds": 2})
 
 
-def test_only_the_last_token():
-    model = make_model()
+def test_only_the_last_token(model):
     tokens, positions = random_input()
     with torch.no_grad():
         expected = model(tokens, positions=positions)[:, -1:]
@@ -163,8 +163,7 @@ def test_only_the_last_token():
 
 
 @torch.inference_mode()
-def test_voices_that_lead_and_matches_as_old_as_the_window():
-    model = make_model()
+def test_voices_that_lead_and_matches_as_old_as_the_window(model):
     tokens, positions = random_input()
     tokens[:, WINDOW:] = tokens[:, : LENGTH - WINDOW]  # all since the oldest key comes again
     positions[:, ::3, 2] += 1  # of each third token, as of a voice that is a bar ahead
@@ -179,8 +178,7 @@ def test_voices_that_lead_and_matches_as_old_as_the_window():
         torch.testing.assert_close(steps, found[:, prefix:], atol=1e-5, rtol=1e-4)
 
 
-def test_the_sampler_multiplies_what_is_copied_at_a_lag_and_divides_the_models_own_logits():
-    model = make_model()
+def test_the_sampler_multiplies_what_is_copied_at_a_lag_and_divides_the_models_own_logits(model):
     tokens, positions = random_input()
     biases, temperatures = torch.randn(2, MAX_LAG + 1), [0.6, 1.7]
     with torch.inference_mode():

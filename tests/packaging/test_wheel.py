@@ -13,13 +13,10 @@ import pytest
 
 from musicgen import __version__
 from musicgen.midi import read
+from tests.end_to_end.command_line import TINY
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("musicgen", "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
-TINY = (
-    *("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
-    *("loader.length=32", "loader.batch_size=2"),
-)
 
 
 def run(folder: Path, *command: str | Path) -> str:
@@ -91,12 +88,11 @@ def test_installed_commands_run_in_any_folder(scripts, tmp_path):
     found = run(tmp_path, scripts / "python", "-c", where).split()
     assert all(Path(path).is_relative_to(scripts.parent) for path in found)
 
-    data = ("data.num_pieces=6",)
-    assert "ready: 6 pieces in" in run(tmp_path, scripts / "musicgen-prepare", *data)
+    assert "ready: 6 pieces in" in run(tmp_path, scripts / "musicgen-prepare", "data.num_pieces=6")
     # Two processes, so that the second one is started by the installed script too.
     ddp = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32")
     limits = ("run_name=tiny", "trainer.max_steps=2", "trainer.val_check_interval=2")
-    log = run(tmp_path, scripts / "musicgen-train", *TINY, *data, *limits, *ddp)
+    log = run(tmp_path, scripts / "musicgen-train", *TINY, *limits, *ddp)
     assert "next: musicgen-generate checkpoint=" in log
     short = ("bars=1", "prompt_bars=1", "out=new")
     run(tmp_path, scripts / "musicgen-generate", "checkpoint=latest", "prompt=test", *short)

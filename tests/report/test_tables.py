@@ -24,6 +24,14 @@ def test_csv_round_trip(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["table.csv"]
 
 
+def test_spreadsheets_run_no_names(tmp_path):
+    names = ["=HYPERLINK(1)", "+1", "-1", "@x", "a=1", "7"]
+    write_csv([{"piece": name, "loss": -1.5} for name in names], tmp_path / "t.csv")
+    rows = read_csv(tmp_path / "t.csv")
+    assert [row["piece"] for row in rows] == ["'=HYPERLINK(1)", "'+1", "'-1", "'@x", "a=1", "7"]
+    assert {row["loss"] for row in rows} == {"-1.5"}
+
+
 def test_json_has_null_for_missing_values(tmp_path):
     write_json({"rows": ROWS, "curve": [1.0, math.nan]}, tmp_path / "t.json")
     content = json.loads((tmp_path / "t.json").read_text(), parse_constant=lambda name: 1 / 0)

@@ -61,6 +61,9 @@ SONGS = st.builds(
     max_bars=st.sampled_from([1, 3, 4096]),
     max_transposition=st.integers(0, 12),
 )
+each_kind = pytest.mark.parametrize(
+    "tokenizers", [REMIS, GROOVES, CHORALES, SONGS], ids=["remi", "groove", "chorale", "songs"]
+)
 
 TICKS = st.integers(0, 3000)
 NOTES = st.lists(
@@ -143,9 +146,7 @@ def remi_grid(score, own, end):
     return notes_from(notes).tolist(), changes(tempo, None), changes(chord, None)
 
 
-@pytest.mark.parametrize(
-    "tokenizers", [REMIS, GROOVES, CHORALES, SONGS], ids=["remi", "groove", "chorale", "songs"]
-)
+@each_kind
 @given(data=st.data())
 @settings(max_examples=100)
 def test_any_score_has_an_encoding_that_stays_the_same(tokenizers, data):
@@ -169,9 +170,7 @@ def test_any_score_has_an_encoding_that_stays_the_same(tokenizers, data):
     assert second.notes_kept == second.notes_read
 
 
-@pytest.mark.parametrize(
-    "tokenizers", [REMIS, GROOVES, CHORALES, SONGS], ids=["remi", "groove", "chorale", "songs"]
-)
+@each_kind
 @given(data=st.data())
 @settings(max_examples=60)
 def test_crops_are_grammatical_with_or_without_augmentation(tokenizers, data):

@@ -16,18 +16,27 @@ NUM_PIECES = 6
 LENGTH = 48
 
 
+def cache_of(scores, tokenizer, folder):
+    """The cache of pieces."""
+    pieces = [Piece(f"{i}.mid", folder / f"{i}.mid", str(i)) for i in range(len(scores))]
+    for score, piece in zip(scores, pieces, strict=True):
+        write(score, piece.path)
+    return prepare(pieces, read, tokenizer, folder / "cache")
+
+
 @pytest.fixture(scope="module", params=["remi", "groove2groove"])
 def corpus(request, tmp_path_factory):
     """A tokenizer and the cache of a few composed pieces."""
-    folder = tmp_path_factory.mktemp("windows")
-    remi = request.param == "remi"
-    pieces = []
-    for i in range(NUM_PIECES):
-        score = compose_pop(0, i) if remi else compose_groove(0, list(FAMILIES)[i], 0, 0)
-        write(score.clip(0, 8 * 4 * score.ticks_per_beat), folder / f"{i}.mid")
-        pieces.append(Piece(f"{i}.mid", folder / f"{i}.mid", str(i)))
-    tokenizer = REMI() if remi else Groove2Groove()
-    return tokenizer, prepare(pieces, read, tokenizer, folder / "cache", fractions=(0, 0))
+    if request.param == "remi":
+        tokenizer, scores = REMI(), [compose_pop(0, i) for i in range(NUM_PIECES)]
+    else:
+        families = [*FAMILIES][:NUM_PIECES]
+        tokenizer, scores = Groove2Groove(), [compose_groove(0, x, 0, 0) for x in families]
+    short = [score.clip(0, 8 * 4 * score.ticks_per_beat) for score in scores]
+    return tokenizer, cache_of(short, tokenizer, tmp_path_factory.mktemp("windows"))
+
+
+UNMOVED = REMI(max_transposition=0)
 
 
 def windows(corpus, seed=0, pieces=(0, 1, 2, 3, 4, 5), length=LENGTH):
@@ -67,35 +76,15 @@ def test_windows_are_grammatical_and_within_their_length(corpus, length):
         assert length < 100 or state.finished.item()
 
 
-class Pieces:
-    """Whole composed pieces as the cache of a tokenizer."""
-
-    def __init__(self, tokenizer, scores):
-        self.tokenizer = tokenizer
-        self.tokens = [tokenizer.encode(score) for score in scores]
-        self.bar_lengths = [tokenizer.bar_length(score) for score in scores]
-        self.starts = [
-            tokenizer.crop_starts(tokens, bar_length=bar)
-            for tokens, bar in zip(self.tokens, self.bar_lengths, strict=True)
-        ]
-
-    def mapped(self, piece):
-        return self.tokens[piece]
-
-    def crop_starts(self, piece):
-        return self.starts[piece]
-
-
-def test_random_windows_are_full_and_uniform_over_their_bars():
-    remi = REMI(max_transposition=0)
-    pieces = Pieces(remi, [compose_pop(0, 0)])
-    (tokens,), (starts,) = pieces.tokens, pieces.starts
+def test_random_windows_are_full_and_uniform_over_their_bars(tmp_path):
+    pieces = cache_of([compose_pop(0, 0)], UNMOVED, tmp_path)
+    (tokens,), starts = pieces, pieces.crop_starts(0)
     length = len(tokens) // 3
     bars = starts[:, 0].tolist()
     full = [start for start in bars if start + length + 1 < len(tokens)]
     last = bars[len(full)]  # from here on the piece ends within the window
     assert len(full) > 20
-    stream = TrainingWindows(pieces, [0], remi, length, 0)
+    stream = TrainingWindows(pieces, [0], UNMOVED, length, 0)
     counts = dict.fromkeys([*full, last], 0)
     rows = {tuple(tokens[start : start + length + 1].tolist()): start for start in counts}
     for item in range(4000):
@@ -106,46 +95,45 @@ def test_random_windows_are_full_and_uniform_over_their_bars():
     assert end == pytest.approx(4000 / 16 + expected, abs=100)
 
 
-def test_windows_from_the_beginning_may_skip_groups_of_four_bars():
-    remi = REMI(max_transposition=0)
-    pieces = Pieces(remi, [compose_pop(3, 0), compose_pop(3, 1).clip(0, 7 * 4 * 480)])
-    starts = pieces.starts[0][:, 0]
-    assert len(pieces.starts[1]) == 7
+def test_windows_from_the_beginning_may_skip_groups_of_four_bars(tmp_path):
+    scores = [compose_pop(3, 0), compose_pop(3, 1).clip(0, 7 * 4 * 480)]
+    pieces = cache_of(scores, UNMOVED, tmp_path)
+    starts = pieces.crop_starts(0)[:, 0]
+    assert len(pieces.crop_starts(1)) == 7
 
     def beginnings(piece, **kwargs):
-        stream = TrainingWindows(pieces, [piece], remi, 64, 0, window="beginning", **kwargs)
+        stream = TrainingWindows(pieces, [piece], UNMOVED, 64, 0, window="beginning", **kwargs)
         windows = [tuple(stream[item][0].tolist()) for item in range(600)]
-        bars = {tuple(pieces.tokens[piece][s : s + 65]): i for i, s in enumerate(starts[::-1])}
+        bars = {tuple(pieces[piece][s : s + 65]): i for i, s in enumerate(starts[::-1])}
         return windows, bars
 
     windows, _ = beginnings(0)
-    assert {*windows} == {tuple(pieces.tokens[0][:65])}
+    assert {*windows} == {tuple(pieces[0][:65])}
     windows, _ = beginnings(1, skip_beginning=1)
-    assert {*windows} == {tuple(pieces.tokens[1][:65])}, "fewer than eight bars"
+    assert {*windows} == {tuple(pieces[1][:65])}, "fewer than eight bars"
     windows, bars = beginnings(0, skip_beginning=0.25)
     skipped = np.array([len(starts) - 1 - bars[window] for window in windows])
     assert np.mean(skipped == 0) == pytest.approx(0.75, abs=0.06)
     assert {*skipped} == {4 * i for i in range(len(starts) // 2 // 4 + 1)}
 
 
-def test_scrambled_windows_have_other_notes_and_bars_that_return():
-    remi = REMI(max_transposition=0)
-    pieces = Pieces(remi, [compose_pop(4, 0)])
-    plain = pieces.tokens[0]
-    of_map = [remi.families[name] for name in ("Pitch", "Duration", "Chord")]
+def test_scrambled_windows_have_other_notes_and_bars_that_return(tmp_path):
+    pieces = cache_of([compose_pop(4, 0)], UNMOVED, tmp_path)
+    plain = pieces[0]
+    of_map = [UNMOVED.families[name] for name in ("Pitch", "Duration", "Chord")]
 
     def rhythm(window):
         """Return each whole bar's tokens, with those that a map changes as one."""
         return {*map(bytes, bars(np.where(np.isin(window, list(chain(*of_map))), -1, window)))}
 
     def bars(window):
-        return np.split(window, np.flatnonzero(window == remi.families["Bar"][0]))[:-1]
+        return np.split(window, np.flatnonzero(window == UNMOVED.families["Bar"][0]))[:-1]
 
     def num_returning(window):
         return len(bars(window)) - len({*map(bytes, bars(window))})
 
     scrambled = []
-    stream = TrainingWindows(pieces, [0], remi, len(plain), 0, scramble=0.3)
+    stream = TrainingWindows(pieces, [0], UNMOVED, len(plain), 0, scramble=0.3)
     for item in range(100):
         window, _ = stream[item]
         if not np.array_equal(window, plain):
