@@ -104,6 +104,7 @@ class AverageWeights(WeightAveraging):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         if stage == "fit":
             super().on_train_end(trainer, pl_module)
+            self._average_model = None  # else a test would load the weights that are not averaged
 
 
 class LearnMaxNotes(pl.Callback):

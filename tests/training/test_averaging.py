@@ -27,7 +27,7 @@ class Record(pl.Callback):
 def test_checkpoints_hold_the_average_by_hand(run, tmp_path):
     settings = ("trainer.val_check_interval=4", "callbacks.redraw_features.probability=1")
     record = f"+callbacks.record={{_target_:{__name__}.Record}}"
-    rows = run("run", *ON, "trainer.max_steps=4", *settings, record)
+    rows = run("run", *ON, "trainer.max_steps=4", "test=true", *settings, record)
     checkpoint = saved(tmp_path / "run")
     names = [name for name, _ in load(tmp_path / "run").model.named_parameters()]
     for name in (f"model.{name}" for name in names):
@@ -46,7 +46,7 @@ def test_checkpoints_hold_the_average_by_hand(run, tmp_path):
         assert torch.equal(tensor, best["state_dict"][f"model.{name}"])
     tested = run("tested", "train=false", "test=true", f"init={tmp_path}/run", *ON)
     assert float(rows[3]["val/loss"]) > 0
-    assert tested[0]["test/loss"]
+    assert tested[0]["test/loss"] == rows[4]["test/loss"]
     # Random features are not averaged.
     omegas = [name for name in checkpoint["state_dict"] if name.endswith("omega")]
     assert omegas
