@@ -16,6 +16,7 @@ from musicgen.midi import NoteArray, Score, dumps, extend, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.midi.extension import find_parts
 from musicgen.midi.io import to_library
+from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import sort_notes
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts
@@ -99,34 +100,28 @@ class Continuation:
 
         Args:
             keep_prompt: `original` appends the continuation to the file that the prompt was read
-                from, see `musicgen.midi.extend`, or writes the other parts to those that were
-                given; a prompt without a file, and every prompt with `tokens`, is written as the
-                model saw it.
+                from, see `musicgen.midi.extend`, or puts the written parts into it, see
+                `replace_notes`; a prompt without a file, and every prompt with `tokens`, is
+                written as the model saw it.
 
         Returns:
             The file's bytes, the tick, and one line if the prompt's own file could not be kept.
         """
         check_choice("keep_prompt", keep_prompt, get_args(KeepPrompt))
         prompt, notice = self.prompt, ""
-        if keep_prompt == "original" and prompt.kept and prompt.own and prompt.untouched:
-            whole = self._with_kept(prompt.kept, prompt.own, prompt.untouched)
-            return dumps(whole), prompt.file_end, ""
-        if keep_prompt == "original" and prompt.data is not None:
+        score, begin = self.score, prompt.end_tick
+        is_own = keep_prompt == "original"
+        if is_own and prompt.kept and prompt.own and prompt.untouched:
+            score = self._with_kept(prompt.kept, prompt.own, prompt.untouched)
+            begin = prompt.file_end
+        if is_own and prompt.data is not None:
             try:
-                data = extend(
-                    prompt.data,
-                    prompt.file_end,
-                    self._added(),
-                    prompt.find_track,
-                    whole=prompt.is_whole,
-                    sustain=prompt.file_bar,
-                    programs=prompt.programs,
-                )
+                data = self._in_file(prompt.data, score)
                 loads(data)
                 return data, prompt.file_end, ""
             except UserError as error:
                 notice = f"{prompt.name}: written as the model saw it, since {error}"
-        return dumps(self.score), prompt.end_tick, notice
+        return dumps(score), begin, notice
 
     @property
     def notes(self) -> NoteArray:
@@ -152,6 +147,20 @@ class Continuation:
     def save(self, path: str | Path, keep_prompt: KeepPrompt = "original") -> None:
         """Write the piece as a MIDI file, creating its folder. See `midi_file`."""
         write_bytes(path, self.midi_file(keep_prompt)[0])
+
+    def _in_file(self, data: bytes, score: Score) -> bytes:
+        prompt = self.prompt
+        if prompt.own is not None:
+            return replace_notes(data, prompt.own, score, prompt.span)
+        return extend(
+            data,
+            prompt.file_end,
+            self._added(),
+            prompt.find_track,
+            whole=prompt.is_whole,
+            sustain=prompt.file_bar,
+            programs=prompt.programs,
+        )
 
     def _added(self) -> Score:
         """Return the continuation alone, with the changes of tempo, metre and chord in it."""

@@ -152,7 +152,7 @@ class MusicModel:
                 check_int("prompt_bars", prompt_bars, 0, none_means="none of the written parts")
                 bars = request.rewritten or (prompt_bars or 0, None)
                 keep, progression = request.keep, request.progression
-                return kept_prompt(self.tokenizer, score, name, keep, bars, progression)
+                return kept_prompt(self.tokenizer, score, name, keep, bars, progression, data)
             prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
         if request.progression is not None:
             end = request.end_time(prompt)

@@ -37,7 +37,7 @@ class Prompt:
         score: the prompt alone, on the grid, with its tempi and its metre.
         piece: the same with the rest of the piece that it begins; without music if there is none.
         summary: what the vocabulary cannot express of its bars.
-        data: the MIDI file that it was read from and that is continued; None if there is none.
+        data: the MIDI file that it was read from, to which music is added; None if there is none.
         file_end: the file's tick at which the continuation begins: at the prompt's end, or in the
             first bar after all notes of the file if the prompt is the whole piece.
         file_bar: ticks in its last bar.
@@ -210,6 +210,7 @@ def kept_prompt(
     keep: Sequence[str],
     bars: tuple[int, int | None],
     progression: list[list[int]] | None = None,
+    data: bytes | None = None,
 ) -> Prompt:
     """Return some parts of a whole piece, to which the others are to be written.
 
@@ -218,6 +219,7 @@ def kept_prompt(
         bars: the first that is written, from 0, and the one after the last; None: to the end.
         progression: the chords of each of the bars, see `parse_progression`; None: the piece's,
             but for chords that were recognised, since they tell the parts to be written.
+        data: the MIDI file that the score was read from.
 
     Raises:
         UserError: the piece has no such parts or bars, or the model cannot write to them.
@@ -274,6 +276,7 @@ def kept_prompt(
         score=as_parts({*kept.roles} - {*kept.written}),
         piece=as_parts({*kept.roles}),
         summary=EncodingSummary(),
+        data=data,
         file_end=first,
         progression=np.array(steps, np.int64).reshape(-1, 2),
         given=kept.given,

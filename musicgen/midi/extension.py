@@ -1,10 +1,10 @@
 """Music appended to a MIDI file whose own events stay as they are, byte by byte."""
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from musicgen.midi.tracks import (
     LEVELS,
     WHEEL,
     ChannelPitch,
+    MidiFile,
+    Note,
     TrackState,
     drum_channels,
     open_file,
@@ -46,7 +48,7 @@ _LENGTHS = 64  # half octaves of durations in ticks
 _WIDTHS = 2.0, 0.7
 _OTHER_PLACE = 0.05
 
-_OFF, _OTHER, _ON = range(3)  # the order of events at one tick
+_OFF, OTHER, _ON = range(3)  # the order of events at one tick
 _LONGEST_DELTA = 2**28 - 1  # after which a delta time has no bytes
 
 TimedEvent = tuple[int, int, bytes]
@@ -54,7 +56,7 @@ TimedEvent = tuple[int, int, bytes]
 
 
 @dataclass(eq=False)
-class _FileTrack(TrackState):
+class FileTrack(TrackState):
     """What a track says before the end, and the events that follow there."""
 
     before: bytes = b""  # the events before the end, unchanged
@@ -62,8 +64,22 @@ class _FileTrack(TrackState):
     end_of_track: int = 0  # its tick, in the file
     after: list[TimedEvent] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, track: Track, channel: int, tick: int = 0) -> Self:
+        """Return a track without notes, whose program begins at a tick."""
+        new, name = cls(), track.name.encode()
+        new.add(0, OTHER, (META, TRACK_NAME, *number_bytes(len(name)), *name))
+        if not track.is_drum:
+            new.add(tick, OTHER, (0xC0 | channel, track.program))
+        return new
+
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
         self.after.append((tick, order, bytes(event)))
+
+    def add_notes(self, channel: int, notes: Iterable[Note]) -> None:
+        for onset, duration, pitch, velocity in notes:
+            self.add(onset, _ON, (0x90 | channel, pitch, max(1, velocity)))
+            self.add(onset + duration, _OFF, (0x80 | channel, pitch, 64))
 
     def chunk(self) -> bytes:
         body, last_tick = bytearray(self.before), self.last_tick
@@ -79,7 +95,7 @@ class _FileTrack(TrackState):
 class _Part(NamedTuple):
     """The notes of a channel in a track of the file."""
 
-    file_track: _FileTrack
+    file_track: FileTrack
     channel: int
 
 
@@ -134,25 +150,33 @@ def extend(
     placed = _place(music.tracks, file_tracks, states, find_track, end, programs or {})
     _end_before_struck_again(file_tracks, placed)
     for track, (file_track, channel) in placed:
-        for onset, duration, pitch, velocity in track.notes.tolist():
-            file_track.add(onset, _ON, (0x90 | channel, pitch, max(1, velocity)))
-            file_track.add(onset + duration, _OFF, (0x80 | channel, pitch, 64))
-    changes = open_file(dumps(replace(music, tracks=[], key_signatures=[])))
-    for tick, status, at, stop in changes.tracks[0]:
-        if changes.data[at] in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
-            file_tracks[0].add(tick, _OTHER, (status, *changes.data[at:stop]))
-
+        file_track.add_notes(channel, track.notes.tolist())
+    for tick, kind, event in meta_events(music):
+        if kind in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
+            file_tracks[0].add(tick, OTHER, event)
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
-    chunks = [track.chunk() for track in [*file_tracks, *added]]
-    header = struct.pack(">IHHH", 6, 1 if added else file.form, len(chunks), file.ticks_per_beat)
-    return b"".join([b"MThd", header, *chunks, file.others])
+    return as_file(file, [*file_tracks, *added])
+
+
+def meta_events(music: Score) -> Iterator[tuple[int, int, bytes]]:
+    """Yield tick, kind and bytes of the events of a score that are not of its tracks."""
+    file = open_file(dumps(replace(music, tracks=[])))
+    for tick, status, at, stop in file.tracks[0]:
+        yield tick, file.data[at], bytes([status, *file.data[at:stop]])
+
+
+def as_file(file: MidiFile, tracks: Sequence[FileTrack]) -> bytes:
+    """Return a file with other tracks; one of format 0 with several becomes one of format 1."""
+    form = file.form if len(tracks) == len(file.tracks) else 1
+    header = struct.pack(">IHHH", 6, form, len(tracks), file.ticks_per_beat)
+    return b"".join([b"MThd", header, *(track.chunk() for track in tracks), file.others])
 
 
 def _read(
     data: bytes, start: int, events: Sequence[Event], end: int, whole: bool, sustain: int
-) -> _FileTrack:
+) -> FileTrack:
     """Read the track that begins at an offset."""
-    track = _FileTrack()
+    track = FileTrack()
     kept = start  # where the events before the end stop
     for event in events:
         content = data[event.content : event.stop]
@@ -182,7 +206,7 @@ def _read(
     return track
 
 
-def _restore_levels(file_tracks: Sequence[_FileTrack], end: int) -> None:
+def _restore_levels(file_tracks: Sequence[FileTrack], end: int) -> None:
     """Return each channel to the volume and expression at which it was heard last."""
     for track in file_tracks:
         for (channel, control), changes in track.levels.items():
@@ -195,7 +219,7 @@ def _restore_levels(file_tracks: Sequence[_FileTrack], end: int) -> None:
 
 def _place(
     tracks: Sequence[Track],
-    file_tracks: Sequence[_FileTrack],
+    file_tracks: Sequence[FileTrack],
     states: Sequence[TrackState],
     find_track: Callable[[Track], int | None],
     end: int,
@@ -237,14 +261,11 @@ def _place(
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for the continuation")
             channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
-            new, name = _FileTrack(), track.name.encode()
-            new.add(0, _OTHER, (META, TRACK_NAME, *number_bytes(len(name)), *name))
-            if not track.is_drum:
-                new.add(end if channel in used else 0, _OTHER, (0xC0 | channel, track.program))
+            new = FileTrack.of(track, channel, end if channel in used else 0)
             found[index] = [_Part(new, channel)]
         elif index in new_programs:
             for file_track, channel in found[index]:
-                file_track.add(end, _OTHER, (0xC0 | channel, new_programs[index]))
+                file_track.add(end, OTHER, (0xC0 | channel, new_programs[index]))
         known = [np.array(track.played(channel), NOTE) for track, channel in found[index]]
         part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
         for number, part in enumerate(found[index]):
@@ -253,7 +274,7 @@ def _place(
 
 
 def _end_before_struck_again(
-    file_tracks: Sequence[_FileTrack], placed: Sequence[tuple[Track, _Part]]
+    file_tracks: Sequence[FileTrack], placed: Sequence[tuple[Track, _Part]]
 ) -> None:
     """End the file's notes at the latest where their keys are struck again on their channels."""
     struck: dict[ChannelPitch, int] = {}

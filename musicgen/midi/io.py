@@ -12,7 +12,6 @@ import symusic
 from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
 from musicgen.midi.events import (
-    DRUM_CHANNEL,
     KEY_SIGNATURE,
     MARKER,
     TEMPO_CHANGE,
@@ -20,7 +19,6 @@ from musicgen.midi.events import (
     read_text,
 )
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
-from musicgen.midi.roles import names_drums
 from musicgen.midi.score import (
     TEMPO,
     KeySignature,
@@ -31,7 +29,7 @@ from musicgen.midi.score import (
     notes_from,
     sort_notes,
 )
-from musicgen.midi.tracks import Note, drum_channels, open_file, track_states
+from musicgen.midi.tracks import file_parts, open_file, track_states
 from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 
@@ -73,17 +71,7 @@ def loads(data: bytes) -> Score:
     file = open_file(data)
     states = track_states(file)
     num_closed = sum(state.end_notes(4 * file.ticks_per_beat) for state in states)
-    programs = {c: p for state in states[::-1] for c, p in state.first_programs.items()}
-    drums, tracks = drum_channels(states), list[Track]()
-    for state in states:
-        parts: defaultdict[tuple[int, int], list[Note]] = defaultdict(list)
-        for (channel, program), notes in state.notes.items():
-            if program is None:  # one that comes later in the track does not count before
-                program = 0 if channel in state.programs else programs.get(channel, 0)
-            parts[DRUM_CHANNEL if channel in drums else channel, program] += notes
-        for (channel, program), notes in sorted(parts.items()):
-            is_drum = channel == DRUM_CHANNEL or names_drums(state.name, program)
-            tracks.append(Track(state.name, program, is_drum, notes_from(notes)))
+    tracks = [track for _, _, track in file_parts(states)]
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for tick, kind, value in sorted((m for s in states for m in s.metas), key=itemgetter(0)):
         metas[kind].append((tick, value))

@@ -4,7 +4,7 @@ import re
 import struct
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ from musicgen.midi.events import (
     meta_value,
     read_text,
 )
+from musicgen.midi.roles import names_drums
+from musicgen.midi.score import Track, notes_from
 from musicgen.text import pluralize
 
 MAX_TRACKS = 512
@@ -245,3 +247,22 @@ def drum_channels(states: Sequence[TrackState]) -> set[int]:
     """Return the channels of drums: 9, and those whose first notes have a bank of drums."""
     banks = [each for state in states for each in state.banks.items()]
     return {DRUM_CHANNEL, *(channel for channel, bank in banks if bank in _DRUM_BANKS)}
+
+
+def file_parts(
+    states: Sequence[TrackState],
+) -> Iterator[tuple[TrackState, list[tuple[int, int | None]], Track]]:
+    """Yield what is a track of a `Score`: a state, the keys of its `notes`, and these as a track."""
+    programs = {c: p for state in states[::-1] for c, p in state.first_programs.items()}
+    drums = drum_channels(states)
+    for state in states:
+        parts: defaultdict[tuple[int, int], list[tuple[int, int | None]]] = _lists()
+        for channel, own in state.notes:
+            program = own
+            if program is None:  # one that comes later in the track does not count before
+                program = 0 if channel in state.programs else programs.get(channel, 0)
+            parts[DRUM_CHANNEL if channel in drums else channel, program].append((channel, own))
+        for (channel, program), keys in sorted(parts.items()):
+            is_drum = channel == DRUM_CHANNEL or names_drums(state.name, program)
+            notes = notes_from(note for key in keys for note in state.notes[key])
+            yield state, keys, Track(state.name, program, is_drum, notes)

@@ -1,8 +1,10 @@
 """Voices that are kept, to which the model writes the others."""
 
 import dataclasses
+import io
 import itertools
 
+import mido
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from musicgen.midi import (
     Score,
     TimeSignature,
     Track,
+    dumps,
     loads,
     notes_from,
 )
@@ -277,6 +280,18 @@ def test_bars_of_any_metre_are_rewritten_whole(metre, bars, span, steps):
     for track, own in zip(file.tracks, score.tracks, strict=True):
         for others in ((0, span[0]), (span[1], 9999)):
             assert notes_between(track, *others) == notes_between(own, *others)
+
+
+@pytest.mark.parametrize("options", [{"keep": "voice"}, {"rewrite": "2-3"}])
+def test_a_file_keeps_its_other_events(options, tmp_path):
+    path, text = tmp_path / "song.mid", mido.MetaMessage("lyrics", text="la")
+    file = mido.MidiFile(file=io.BytesIO(dumps(accompanied())))
+    file.tracks[1].insert(3, text)
+    file.save(path)
+    (piece,), model = write(accompanied(), SONGS, **options, seed=7)[0], music_model(SONGS)
+    (same,) = model.generate(path, **options, seed=7)
+    assert loads(same.midi_file()[0]) == loads(piece.midi_file()[0])
+    assert text in mido.MidiFile(file=io.BytesIO(same.midi_file()[0])).tracks[1]
 
 
 def test_behind_bars_with_other_chords_the_chord_of_the_file_is_in_force():
