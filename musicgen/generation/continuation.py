@@ -92,7 +92,10 @@ class Continuation:
             why = "which is probably unlike the music that the model learned; try another model"
             return f"{where}: {count}, after {per_bar:.3g} a bar in the prompt, {why}"
         if silent or not new.num_notes:
-            return f"{where}: no notes" + (f" for {', '.join(silent)}" if silent else "")
+            some = f" for {', '.join(silent)}" if silent else ""
+            played = prompt.kept and any(len(prompt.piece.tracks[i].notes) for i in prompt.written)
+            cure = "; prompt_bars=8 keeps first bars of theirs, to go on from"
+            return f"{where}: no notes{some}" + cure * bool(played and not prompt.end_time)
         return ""
 
     def midi_file(self, keep_prompt: KeepPrompt = "original") -> tuple[bytes, int, str]:

@@ -91,7 +91,10 @@ def test_voices_without_a_new_note_are_named():
     silent = [i for i, name in enumerate(names) if name.startswith(("Pitch_", "Ahead_"))]
     model.model.head.bias.data[silent] = -1e4
     (piece,) = model.generate(song(), keep="soprano")
-    assert piece.notice == "prompt 0, continuation 1: no notes for Alto, Tenor, Bass"
+    assert piece.notice == (
+        "prompt 0, continuation 1: no notes for Alto, Tenor, Bass; prompt_bars=8 keeps first bars "
+        "of theirs, to go on from"
+    )
 
 
 def test_a_tune_alone_gets_new_tracks():
