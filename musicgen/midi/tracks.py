@@ -252,7 +252,7 @@ def drum_channels(states: Sequence[TrackState]) -> set[int]:
 def file_parts(
     states: Sequence[TrackState],
 ) -> Iterator[tuple[TrackState, list[tuple[int, int | None]], Track]]:
-    """Yield what is a track of a `Score`: a state, the keys of its `notes`, and these as a track."""
+    """Yield each track of a `Score`, after its state and the keys that it has in `state.notes`."""
     programs = {c: p for state in states[::-1] for c, p in state.first_programs.items()}
     drums = drum_channels(states)
     for state in states:
