@@ -1,10 +1,8 @@
 """Voices that are kept, to which the model writes the others."""
 
 import dataclasses
-import io
 import itertools
 
-import mido
 import numpy as np
 import pytest
 import torch
@@ -22,6 +20,7 @@ from musicgen.midi import (
     loads,
     notes_from,
 )
+from musicgen.midi import write as write_file
 from musicgen.random import NoiseKey
 from musicgen.report.payload import score_payload
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
@@ -50,11 +49,17 @@ def song(num_bars=NUM_BARS):
 
 
 def write(score, tokenizer=CHORALE, **options):
-    """The pieces of a request, and what their files hold."""
+    """The pieces of a request, and what their files hold, which are no others for a score's file."""
     pieces = music_model(tokenizer).generate(score, **options)
-    for piece in pieces:
+    files = [loads(piece.midi_file()[0]) for piece in pieces]
+    for piece, file in zip(pieces, files, strict=True):
         assert tokenizer.grammar().accepts(torch.from_numpy(piece.tokens)[None]).all()
-    return pieces, [loads(piece.midi_file()[0]) for piece in pieces]
+        if piece.prompt.kept:
+            prompt = dataclasses.replace(piece.prompt, data=dumps(score))
+            data, _, notice = dataclasses.replace(piece, prompt=prompt).midi_file()
+            same = dataclasses.replace(file, key_signatures=score.key_signatures)
+            assert (loads(data), notice) == (same, "")
+    return pieces, files
 
 
 @pytest.mark.parametrize("keep", ["soprano", ("Alto", "Bass")])
@@ -285,22 +290,12 @@ def test_bars_of_any_metre_are_rewritten_whole(metre, bars, span, steps):
             assert notes_between(track, *others) == notes_between(own, *others)
 
 
-@pytest.mark.parametrize("options", [{"keep": "voice"}, {"rewrite": "2-3"}])
-def test_a_file_keeps_its_other_events(options, tmp_path):
-    path, text = tmp_path / "song.mid", mido.MetaMessage("lyrics", text="la")
-    file = mido.MidiFile(file=io.BytesIO(dumps(accompanied())))
-    file.tracks[1].insert(3, text)
-    file.save(path)
-    (piece,), model = write(accompanied(), SONGS, **options, seed=7)[0], music_model(SONGS)
-    (same,) = model.generate(path, **options, seed=7)
-    assert loads(same.midi_file()[0]) == loads(piece.midi_file()[0])
-    assert text in mido.MidiFile(file=io.BytesIO(same.midi_file()[0])).tracks[1]
-
-
-def test_behind_bars_with_other_chords_the_chord_of_the_file_is_in_force():
+def test_behind_bars_with_other_chords_the_chord_of_the_file_is_in_force(tmp_path):
     score = accompanied()
     score.markers = [Marker(0, "G_M"), Marker(400, "louder")]
-    (piece,) = music_model(SONGS, "auto").generate(score, rewrite=2, chords="C")
+    write_file(score, path := tmp_path / "song.mid")
+    (piece,) = music_model(SONGS, "auto").generate(path, rewrite=2, chords="C")
+    assert piece.prompt.data == path.read_bytes()
     found = [(marker.tick, marker.text) for marker in loads(piece.midi_file()[0]).markers]
     assert found == [(0, "G_M"), (288, "C_M"), (400, "louder"), (576, "G_M")]
 
