@@ -14,31 +14,14 @@ from musicgen.package_data import CONF
 
 SPECIAL = {"composer", "listops"}  # made on first use
 IN_PACKAGE = {"bach_chorales"}
-OWN = {"seed": 0, "loader": {"length": 1024}}
 NAMES = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
 FETCHED = sorted({*NAMES} - SPECIAL - IN_PACKAGE)
 
 
-def settings(file, **changed):
-    """Return the settings of a file, those that it extends included."""
-    own = OmegaConf.load(CONF / f"data/{file}.yaml")
-    for base in reversed(own.pop("defaults", [])):
-        name, _, package = base.partition("@")
-        extended = OmegaConf.create() if name == "_self_" else settings(name)
-        for key in reversed(package.split(".") if package else []):
-            extended = OmegaConf.create({key: extended})
-        own = OmegaConf.merge(extended, own)
-    return OmegaConf.merge(own, changed)
-
-
-def make(name, root, **changed):
-    if name == "composer":
-        changed["kind"] = "pop"
-    cfg = settings(name, root=str(root), **changed)
-    cfg = OmegaConf.merge({"paths": {"data_dir": str(root)}, **OWN}, {"data": cfg})
-    cfg.data.pop("cache_dir", None)
-    extra = {"cache_dir": root / "cache"} if name == "wikitext103" else {}
-    return instantiate(cfg.data, _convert_="all", **extra)
+def make(config, name, root):
+    cfg = config("train", f"data={name}")
+    cfg.paths.data_dir = cfg.data.root = str(root)
+    return instantiate(cfg.data, _convert_="all")
 
 
 def listed(corpus):
@@ -47,7 +30,7 @@ def listed(corpus):
 
 @pytest.mark.parametrize("name", [*FETCHED, "composer"])
 @pytest.mark.parametrize("there", ["nothing", "empty folder", "readme.txt", "album/song.mid"])
-def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(tmp_path, name, there):
+def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(config, tmp_path, name, there):
     """Other files are left alone."""
     root = tmp_path / "my corpus"
     if there != "nothing":
@@ -56,7 +39,7 @@ def test_a_missing_corpus_is_one_line_with_its_folder_and_the_cure(tmp_path, nam
         (root / there).parent.mkdir(exist_ok=True)
         (root / there).touch()
     before = sorted(tmp_path.rglob("*"))
-    corpus = make(name, root)
+    corpus = make(config, name, root)
     if name == "midi_folder" and there.endswith(".mid"):
         assert [piece.name for piece in corpus.pieces()] == [there]
         return

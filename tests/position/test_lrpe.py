@@ -108,22 +108,18 @@ def test_matrices_equal_the_papers(kind, options):
         code = min(layer, encoding.num_codes - 1)
         basis = basis_matrix(encoding, layer)
         for s in (0, 1, 2, 97):
-            rotations = []
-            for head in range(HEADS):
-                match kind:
-                    case 1:  # eq. 22
-                        rotations.append((1j * s * alpha(encoding, code)[head]).exp().diag())
-                    case 2:  # eq. 23
-                        angles = s * alpha(encoding, code)[head]
-                        flat = torch.stack(
-                            (angles.cos(), -angles.sin(), angles.sin(), angles.cos())
-                        )
-                        rotations.append(torch.block_diag(*flat.T.unflatten(1, (2, 2))))
-                    case 3:  # eq. 24
-                        order, start, length, step = encoding.cycles[:, code, head]
-                        one = order[start + (step + 1) % length]
-                        rotations.append(torch.eye(WIDTH).double()[one].matrix_power(s))
-            expected = torch.stack(rotations)
+            match kind:
+                case 1:  # eq. 22
+                    expected = (1j * s * alpha(encoding, code)).exp().diag_embed()
+                case 2:  # eq. 23
+                    angles = s * alpha(encoding, code)
+                    flat = (angles.cos(), -angles.sin(), angles.sin(), angles.cos())
+                    blocks = torch.stack(flat, dim=-1).unflatten(-1, (2, 2))  # [H, M/2, 2, 2]
+                    expected = torch.stack([torch.block_diag(*of_head) for of_head in blocks])
+                case 3:  # eq. 24
+                    order, start, length, step = encoding.cycles[:, code]
+                    one = order.gather(1, start + (step + 1) % length)
+                    expected = torch.eye(WIDTH).double()[one].matrix_power(s)
             dtype = torch.promote_types(expected.dtype, basis.dtype)
             expected = expected.to(dtype) @ basis.to(dtype)
             found = matrices(encoding, s, layer)

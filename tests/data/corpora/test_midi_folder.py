@@ -49,11 +49,8 @@ def test_split_folders(folder):
 def test_groups_by_a_regular_expression(folder):
     files = "Ana/Blues.mid", "Ana/Waltz.mid", "Bob/blues.mid"
     for group in ("^([^/]+)/", "^[^/]+"):
-        assert [piece.group for piece in folder(*files, group=group).pieces()] == [
-            "Ana",
-            "Ana",
-            "Bob",
-        ]
+        corpus = folder(*files, group=group)
+        assert [piece.group for piece in corpus.pieces()] == ["Ana", "Ana", "Bob"]
     # A group that does not match.
     corpus = folder(*files, group=r"(?i)(blues)?\.mid$")
     assert [piece.group for piece in corpus.pieces()] == ["Blues", ".mid", "blues"]

@@ -61,11 +61,8 @@ def test_a_plain_song(tmp_path):
     folder = make_song(tmp_path, at(0, 1.5, 4, 7.75))
     score = read_song(folder)
     assert played(score) == [(0, 1, 60), (1.5, 1, 61), (4, 1, 62), (7.75, 1, 63)]
-    assert [(t.name, t.program, len(t.notes)) for t in score.tracks] == [
-        ("MELODY", 0, 1),
-        ("BRIDGE", 0, 1),
-        ("PIANO", 0, 2),
-    ]
+    tracks = [(t.name, t.program, len(t.notes)) for t in score.tracks]
+    assert tracks == [("MELODY", 0, 1), ("BRIDGE", 0, 1), ("PIANO", 0, 2)]
     assert score.ticks_per_beat == 480
     assert score.time_signatures == [TimeSignature(0, 4, 4)]
     assert score.tempos.tolist() == [(0, 120.0)]
