@@ -6,7 +6,9 @@ import pytorch_lightning as pl
 import torch
 
 from musicgen import load
-from tests.training.conftest import saved
+from musicgen.errors import UserError
+from musicgen.training.monitoring.samples import LogSamples
+from tests.training.conftest import assert_equal, saved
 
 ON = ("callbacks=averaged", "callbacks.weight_averaging.ema_decay=0.4", "scheduler.max_steps=6")
 CURRENT = "current_model_state"
@@ -52,6 +54,17 @@ def test_checkpoints_hold_the_average_by_hand(run, tmp_path):
     assert omegas
     for name in omegas:
         assert torch.equal(checkpoint["state_dict"][name], Record.steps[-1][name])
+
+
+def test_samples_are_of_the_average(run, tmp_path, monkeypatch):
+    def sample(self, module, data):
+        weights.update({name: tensor.clone() for name, tensor in module.state_dict().items()})
+        raise UserError("not written")
+
+    weights = {}
+    monkeypatch.setattr(LogSamples, "_sample", sample)
+    run("run", *ON, "trainer.max_steps=3", "callbacks.samples.every=1")
+    assert_equal({"state_dict": weights}, saved(tmp_path / "run"))
 
 
 def test_averaging_can_begin_at_a_resume_and_its_end_is_told(run, tmp_path, capsys):

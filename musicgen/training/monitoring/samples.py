@@ -21,7 +21,7 @@ _NAME = "sample"  # of the image in loggers
 
 
 class LogSamples(pl.Callback):
-    """Continue the first validation piece after every few validations.
+    """Continue the first validation piece with every few validations, and the weights of these.
 
     Writes `step_N.mid` and `step_N.png`, and shows the image in TensorBoard and W&B. The training
     is the same as without. Weights that are spread over devices are not sampled from.
@@ -47,7 +47,7 @@ class LogSamples(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._num_validations = state_dict["num_validations"]
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._num_validations += 1
         if self.every is None or self._num_validations % self.every or not trainer.is_global_zero:
             return
