@@ -8,9 +8,9 @@ from torch import Tensor
 
 from musicgen.attention import AttentionMask, GaussianSpan, LayerSpan, SoftmaxAttention
 from musicgen.attention.softmax.pattern import BLOCK, AttentionPattern
-from musicgen.models import Transformer
 from musicgen.position import SIREN, LayerCode, TransformerXL
 from musicgen.random import NoiseKey
+from tests.models.builders import small
 
 NOISE = NoiseKey((1,))
 HEADS, WIDTH = 2, 4
@@ -235,9 +235,8 @@ def test_sigma_of_zero_has_finite_gradients():
 @torch.no_grad()
 def test_cache_is_trimmed_to_the_window_and_equals_the_parallel_form():
     span = partial(GaussianSpan, training_length=60, sigma=sigma(10, 60))
-    parts = {"position": TransformerXL, "attention": SoftmaxAttention, "span": span}
-    sizes = {"dim": 8, "num_layers": 2, "num_heads": 2, "ff_dim": 8, "init_std": 0.5}
-    model = Transformer(20, **sizes, **parts).eval()
+    sizes = {"dim": 8, "num_heads": 2, "ff_dim": 8, "init_std": 0.5}
+    model = small(TransformerXL, vocab_size=20, span=span, **sizes)
     ids = torch.randint(20, (2, 300))
     outputs, state = [], None
     # Many at once, before single ones and in between.

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import mido
-import torch
 from mido.midifiles.meta import encode_variable_int
 
 from musicgen.attention import FAVOR, LinearAttention
@@ -20,6 +19,7 @@ from musicgen.generation.sampler import Sampler
 from musicgen.models import Transformer
 from musicgen.position import SineSPE
 from musicgen.tokenization import METRES, REMI, Groove2Groove
+from tests.models.builders import small
 
 BEAT, BAR = 480, 1920
 END_OF_TRACK = b"\xff\x2f\x00"
@@ -94,7 +94,7 @@ def scale(bars=4, beat=BEAT, root=60, channel=0, **kwargs) -> EventList:
 
 
 def meta(tick: int, kind: int, data: bytes) -> EventList:
-    return [(tick, bytes([0xFF, kind, len(data)]) + data)]
+    return [(tick, bytes([0xFF, kind, *encode_variable_int(len(data))]) + data)]
 
 
 def program(number: int, channel: int) -> EventList:
@@ -186,17 +186,10 @@ READERS = {**TOKENIZERS, "remi_metres": REMI(time_signatures=METRES)}
 
 
 def small_model(tokenizer, position=None, attention=None) -> Transformer:
-    torch.manual_seed(0)
-    return Transformer(
-        len(tokenizer.vocabulary),
-        dim=16,
-        num_layers=2,
-        num_heads=2,
-        ff_dim=32,
-        position=position or partial(SineSPE, num_realizations=8),
-        attention=attention or partial(LinearAttention, feature_map=FAVOR),
-        init_std=0.3,
-    ).eval()
+    position = position or partial(SineSPE, num_realizations=8)
+    attention = attention or partial(LinearAttention, feature_map=FAVOR)
+    sizes = {"dim": 16, "num_heads": 2, "ff_dim": 32}
+    return small(position, attention, len(tokenizer.vocabulary), **sizes)
 
 
 def music_model(tokenizer, chords="none") -> MusicModel:

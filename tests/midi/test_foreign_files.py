@@ -78,8 +78,7 @@ def test_repaired_files_have_all_their_notes(name):
     ],
 )
 def test_names_that_are_not_utf8(raw, name):
-    length = bytes([len(raw)]) if len(raw) < 128 else bytes([0x80 | len(raw) >> 7, len(raw) & 127])
-    data = PromptFile([[(0, b"\xff\x03" + length + raw), *MELODY]]).data()
+    data = PromptFile([[*meta(0, 3, raw), *MELODY]]).data()
     assert loads(data).tracks[0].name == name
 
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from musicgen.attention import FAVOR, LinearAttention
-from musicgen.models import Transformer
 from musicgen.position import SineSPE
 from musicgen.position.spe import sine_operators
 from musicgen.position.spe.sine_operators import Fused
 from musicgen.random import NoiseKey
+from tests.models.builders import small
 
 COMPILE = torch.compile
 needs_compiler = pytest.mark.skipif(
@@ -21,11 +21,9 @@ needs_compiler = pytest.mark.skipif(
 
 def gradients(num_realizations: int | None, rows: int, gated: bool) -> list[torch.Tensor]:
     """Return the output of a small model and the gradients of its parameters."""
-    torch.manual_seed(0)
-    sizes = {"dim": 16, "num_layers": 2, "num_heads": 2, "ff_dim": 16, "init_std": 0.3}
     position = partial(SineSPE, num_realizations=num_realizations, gated=gated)
     attention = partial(LinearAttention, feature_map=partial(FAVOR, num_features=16))
-    model = Transformer(9, **sizes, position=position, attention=attention)
+    model = small(position, attention, vocab_size=9, dim=16, num_heads=2).train()
     out = model(torch.randint(9, (rows, 37)), noise=NoiseKey((1,)))
     out.square().mean().backward()
     return [out.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from musicgen.attention import AttentionMask, SoftmaxAttention
-from musicgen.models import Transformer
 from musicgen.position import SIREN, TransformerXL
 from musicgen.random import NoiseKey
+from tests.models.builders import small
 
 NOISE = NoiseKey((1,))
 
@@ -42,9 +42,7 @@ def test_siren_starts_as_published():
     assert float(last.detach().std()) == pytest.approx(math.sqrt(2 / 256), rel=0.02)
     assert all((bias == 0).all() for bias in siren.biases)
     # The model's own initialisation leaves it alone.
-    sizes = {"dim": 256, "num_layers": 1, "num_heads": 4, "ff_dim": 4, "init_std": 0.001}
-    parts = {"position": partial(SIREN, training_length=9), "attention": SoftmaxAttention}
-    model = Transformer(9, **sizes, **parts)
+    model = small(partial(SIREN, training_length=9), dim=256, num_heads=4, init_std=0.001)
     assert float(model.position.weights[-1].detach().std()) > 0.05
 
 
