@@ -56,7 +56,7 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
             output_names=["logits", *(NEW + name for name in changed)],
         )
     assert graph is not None
-    proto = graph.model_proto
+    proto = graph.model_proto  # made anew at each call
     own = proto.graph
     # Without what torch says about each line of code, with paths of this machine.
     for part in (proto, own, *own.node, *own.value_info, *own.input, *own.output, *own.initializer):

@@ -54,8 +54,7 @@ class CIFAR10(ExampleCorpus):
         check_int("num_val", num_val)
         self.root, self.colours = Path(root).expanduser(), colours
         self.num_val, self.val_seed = num_val, val_seed
-        self.vocab_size = 256 if colours == "grey" else None
-        self.input_dim = None if colours == "grey" else 3
+        self.vocab_size, self.input_dim = (256, None) if colours == "grey" else (None, 3)
 
     def split(self, name: SplitName, length: int) -> Examples[int]:
         """Return the images of a split; `length` holds all pixels."""

@@ -46,9 +46,8 @@ class Pathfinder(ExampleCorpus):
         split_seed: int,
     ) -> None:
         check_choice("difficulty", difficulty, _FOLDERS)
-        self.root, self.side, self.split_seed = Path(root).expanduser(), side, split_seed
-        self.folder = self.root / _FOLDERS[difficulty]
-        self.grid = (side, side)
+        self.folder = Path(root).expanduser() / _FOLDERS[difficulty]
+        self.side, self.split_seed, self.grid = side, split_seed, (side, side)
 
     def split(self, name: SplitName, length: int) -> Examples[tuple[Path, int]]:
         """Return the images of a split; `length` holds all pixels."""

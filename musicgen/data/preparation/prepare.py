@@ -202,11 +202,9 @@ class _Preparation:
             try:
                 for number, result in results:
                     i = indices[number]
-                    repeatable = True
+                    repeatable = not isinstance(result, Failure) or result.repeatable
                     if isinstance(result, Failure):
-                        repeatable = result.repeatable
-                        record = PieceRecord(self.pieces[i].name, skipped=result.reason)
-                        result = EncodedPiece(record)
+                        result = EncodedPiece(PieceRecord(self.pieces[i].name, result.reason))
                     if repeatable and self.keys[i]:
                         unstored[self.keys[i].decode()] = result
                     else:

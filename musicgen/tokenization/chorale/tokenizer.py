@@ -105,8 +105,7 @@ class Chorale(Tokenizer):
         [L] -> [num_frames, 4]; voices that are still to come have the token Empty.
         """
         families = ("Pitch", "Ahead", "Silence", "Empty")
-        of_frames = np.any([within(tokens, self.families[name]) for name in families], axis=0)
-        frames = tokens[of_frames]
+        frames = tokens[np.any([within(tokens, self.families[name]) for name in families], axis=0)]
         frames = frames - self._to_ahead * within(frames, self.families["Ahead"])
         frames = frames[: len(frames) // NUM_VOICES * NUM_VOICES].reshape(-1, NUM_VOICES)
         header, empty = int(tokens[:1].sum()), self.families["Empty"].start

@@ -128,8 +128,7 @@ class Groove2Groove(Tokenizer):
         """
         tokens = self.until_end(tokens)
         times = self.times(tokens)
-        end = int(times[-1]) if len(times) else 0
-        voice, onset, offset = self._notes(tokens, times, end)
+        voice, onset, offset = self._notes(tokens, times, int(times.max(initial=0)))
         notes = np.empty(len(voice), NOTE)
         step = TICKS_PER_BEAT // self.steps_per_beat
         notes["onset"] = onset * step

@@ -20,18 +20,6 @@ from musicgen.tokenization.grammar import (
 from musicgen.tokenization.vocabulary import IntArray
 
 CLOSING = {"Beat", "Bar", "EOS"}
-FOLLOWERS: dict[str, set[str]] = {
-    "": {"Bar", "EOS"},  # the beginning
-    "Bar": {"Bar", "Beat"},
-    "Beat": {"Chord", "Tempo", "Pitch"},
-    "Chord": {"Tempo", "Pitch", *CLOSING},
-    "Tempo": {"Pitch", *CLOSING},
-    "Pitch": {"Velocity"},
-    "Velocity": {"Duration"},
-    "Duration": {"Pitch", *CLOSING},
-    "EOS": set(),
-}
-"""Which family may follow which; the state restricts the tokens of a family further."""
 
 
 @dataclass
@@ -67,6 +55,7 @@ class BarGrammar(Grammar[R]):
     Chords continue a prompt only if it has chords or no notes.
 
     Attributes:
+        followers: which family may follow which; the state restricts the tokens further.
         unit: parts of a grid step that durations count.
         durations: of the tokens, in these parts. [num_durations]
     """
@@ -189,7 +178,17 @@ class REMIGrammar(BarGrammar[REMIState]):
     A pitch cannot begin while it sounds.
     """
 
-    followers = FOLLOWERS
+    followers: Mapping[str, set[str]] = {
+        "": {"Bar", "EOS"},  # the beginning
+        "Bar": {"Bar", "Beat"},
+        "Beat": {"Chord", "Tempo", "Pitch"},
+        "Chord": {"Tempo", "Pitch", *CLOSING},
+        "Tempo": {"Pitch", *CLOSING},
+        "Pitch": {"Velocity"},
+        "Velocity": {"Duration"},
+        "Duration": {"Pitch", *CLOSING},
+        "EOS": set(),
+    }
     unit = 2
 
     def _initial_state(self, num_rows: int) -> REMIState:
@@ -233,6 +232,5 @@ class REMIGrammar(BarGrammar[REMIState]):
         return mask
 
     def _time_tokens(self, state: REMIState, until: IntArray) -> BoolArray:
-        is_beat = self._family == self._numbers["Beat"]
         arrives = state.bar_start[:, None] + self._rank >= until[:, None]
-        return (self._family == self._numbers["Bar"]) | (is_beat & arrives)
+        return self._of("Bar") | self._of("Beat") & arrives
