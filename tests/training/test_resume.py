@@ -134,6 +134,7 @@ def test_a_damaged_best_checkpoint_is_replaced(run, tmp_path, capsys):
 
 def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path):
     settings = ("trainer.max_steps=6", "scheduler.max_steps=6", "loader.batches_per_epoch=3")
+    settings += ("callbacks=early_stopping",)
     settings += ("trainer.val_check_interval=1.0", "trainer.check_val_every_n_epoch=1")
     callback = "pytorch_lightning.callbacks.GradientAccumulationScheduler"
     settings += (f"+callbacks.by_epoch={{_target_:{callback},scheduling:{{0:1}}}}",)
@@ -145,6 +146,9 @@ def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path):
         run("first", *settings, stop(6, "validation"), resume=last)
     run("first", *settings, resume=last)
     assert saved(tmp_path / "first", "best")["global_step"] == 6
+    rows = run("first", *settings, "trainer.max_steps=9", resume=last)
+    (patience,) = (x for x in saved(tmp_path / "first")["callbacks"].values() if "wait_count" in x)
+    assert patience["best_score"] == pytest.approx(float(rows[5]["val/loss"]))
 
 
 def test_a_run_that_is_only_tested_has_its_best_weights(run, tmp_path):
