@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import measure
 from musicgen.attention import FAVOR, LinearAttention
@@ -52,6 +53,13 @@ def step(model: Transformer, tokens: torch.Tensor, number: int) -> None:
     loss.backward()
 
 
+def matrix_products(side: str, layers: int, length: int) -> float:
+    """Return the operations of the matrix products in a step of one row, in 10^9."""
+    with FlopCounterMode(display=False) as counter:
+        step(build(side, layers, "cpu"), torch.randint(333, (1, length)), 0)
+    return counter.get_total_flops() / 1e9
+
+
 def main() -> None:
     args = measure.arguments(__doc__, layers=24, length=2048, batch=1, rounds=4)
     fewer = min(args.layers, PUBLISHED_LAYERS)
@@ -75,6 +83,9 @@ def main() -> None:
     rows = []
     for sides, limits in targets.items():
         rows += measure.time_and_memory(" / ".join(sides), sides, times, memory, limits)
+        if "absolute" in sides:
+            products = [matrix_products(side, args.layers, args.length) for side in sides]
+            rows.append(measure.row(" / ".join(sides), *products, "GFLOP", "—"))
     measure.save_results(__file__, rows, args)
 
 
