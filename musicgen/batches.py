@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -151,7 +151,7 @@ class StreamDataModule(pl.LightningDataModule):
             items,
             collate_fn=collate,
             num_workers=num_workers,
-            worker_init_fn=_ignore_signals,
+            worker_init_fn=_leave_group,
             persistent_workers=num_workers > 0,
             prefetch_factor=4 if num_workers else None,
             pin_memory=on_gpu,
@@ -159,7 +159,7 @@ class StreamDataModule(pl.LightningDataModule):
         )
 
 
-def _ignore_signals(worker: int) -> None:
-    """Leave what stops a run to its main process: a terminal sends Ctrl-C to the loaders, too."""
-    for name in {"SIGINT", "SIGUSR1"} & {*dir(signal)}:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+def _leave_group(worker: int) -> None:
+    """Leave the group of processes that Ctrl-C, `timeout` and SLURM stop: the main one decides."""
+    if hasattr(os, "setpgrp"):  # else Windows
+        os.setpgrp()
