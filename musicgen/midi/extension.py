@@ -1,7 +1,7 @@
 """Music appended to a MIDI file whose own events stay as they are, byte by byte."""
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple, Self
@@ -48,7 +48,7 @@ _LENGTHS = 64  # half octaves of durations in ticks
 _WIDTHS = 2.0, 0.7
 _OTHER_PLACE = 0.05
 
-_OFF, OTHER, _ON = range(3)  # the order of events at one tick
+OFF, OTHER, ON = range(3)  # the order of events at one tick
 _LONGEST_DELTA = 2**28 - 1  # after which a delta time has no bytes
 
 TimedEvent = tuple[int, int, bytes]
@@ -78,15 +78,15 @@ class FileTrack(TrackState):
 
     def add_notes(self, channel: int, notes: Iterable[Note]) -> None:
         for onset, duration, pitch, velocity in notes:
-            self.add(onset, _ON, (0x90 | channel, pitch, max(1, velocity)))
-            self.add(onset + duration, _OFF, (0x80 | channel, pitch, 64))
+            self.add(onset, ON, (0x90 | channel, pitch, max(1, velocity)))
+            self.add(onset + duration, OFF, (0x80 | channel, pitch, 64))
 
     def chunk(self) -> bytes:
         body, last_tick = bytearray(self.before), self.last_tick
         ordered = sorted(self.after, key=itemgetter(0, 1))
         # The end-of-track event keeps its tick, unless that was cut off.
         end = max([self.end_of_track, last_tick, *(tick for tick, _, _ in ordered[-1:])])
-        for tick, _, event in [*ordered, (end, _ON, bytes([META, END_OF_TRACK, 0]))]:
+        for tick, _, event in [*ordered, (end, ON, bytes([META, END_OF_TRACK, 0]))]:
             body += number_bytes(min(tick - last_tick, _LONGEST_DELTA)) + event
             last_tick = tick
         return b"MTrk" + len(body).to_bytes(4, "big") + body
@@ -151,18 +151,17 @@ def extend(
     _end_before_struck_again(file_tracks, placed)
     for track, (file_track, channel) in placed:
         file_track.add_notes(channel, track.notes.tolist())
-    for tick, kind, event in meta_events(music):
-        if kind in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
-            file_tracks[0].add(tick, OTHER, event)
+    others = open_file(dumps(replace(music, tracks=[])))
+    for tick, status, at, stop in others.tracks[0]:
+        if others.data[at] in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
+            file_tracks[0].add(tick, OTHER, (status, *others.data[at:stop]))
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
     return as_file(file, [*file_tracks, *added])
 
 
-def meta_events(music: Score) -> Iterator[tuple[int, int, bytes]]:
-    """Yield tick, kind and bytes of the events of a score that are not of its tracks."""
-    file = open_file(dumps(replace(music, tracks=[])))
-    for tick, status, at, stop in file.tracks[0]:
-        yield tick, file.data[at], bytes([status, *file.data[at:stop]])
+def at_rest(channel: int, control: int) -> tuple[int, ...]:
+    """Return the event that releases a pedal or centres the wheel."""
+    return (0xE0 | channel, *CENTRE) if control == WHEEL else (0xB0 | channel, control, 0)
 
 
 def as_file(file: MidiFile, tracks: Sequence[FileTrack]) -> bytes:
@@ -191,18 +190,17 @@ def _read(
             track.read(data, [event])
         elif is_off and (sounding := track.open[channel, content[0]]):
             sounding.pop()
-            track.add(min(event.tick, end + sustain), _OFF, (event.status, *content))
+            track.add(min(event.tick, end + sustain), OFF, (event.status, *content))
         elif whole:
-            track.add(event.tick, _OFF, (event.status, *content))
+            track.add(event.tick, OFF, (event.status, *content))
             if kind in (0xB, 0xE):
                 track.read(data, [event])
     track.before = data[start:kept]
     for (channel, pitch), sounding in track.open.items():
         for _ in sounding:
-            track.add(end, _OFF, (0x80 | channel, pitch, 64))
-    for (channel, control), tick in track.held.items():
-        status, values = (0xE0, CENTRE) if control == WHEEL else (0xB0, (control, 0))
-        track.add(max(end, tick), _OFF, (status | channel, *values))
+            track.add(end, OFF, (0x80 | channel, pitch, 64))
+    for (channel, control), held in track.held.items():
+        track.add(max(end, held.tick), OFF, at_rest(channel, control))
     return track
 
 
@@ -214,7 +212,7 @@ def _restore_levels(file_tracks: Sequence[FileTrack], end: int) -> None:
             before = [(0, LEVELS[control]), *changes]
             heard = [value for tick, value in before if tick <= last and value]
             if heard and heard[-1] != changes[-1][1]:
-                track.add(max(end, changes[-1][0]), _OFF, (0xB0 | channel, control, heard[-1]))
+                track.add(max(end, changes[-1][0]), OFF, (0xB0 | channel, control, heard[-1]))
 
 
 def _place(

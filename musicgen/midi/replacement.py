@@ -1,8 +1,8 @@
 """Notes of a MIDI file replaced by others; the events beside them stay."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from musicgen.errors import UserError
 from musicgen.midi.events import (
@@ -12,26 +12,19 @@ from musicgen.midi.events import (
     META,
     Event,
     meta_value,
+    number_bytes,
     read_text,
 )
-from musicgen.midi.extension import OTHER, FileTrack, as_file, meta_events
+from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
 from musicgen.midi.score import Marker, Score
-from musicgen.midi.tracks import (
-    CENTRE,
-    SOSTENUTO,
-    SUSTAIN,
-    ChannelPitch,
-    file_parts,
-    open_file,
-    track_states,
-)
+from musicgen.midi.tracks import ChannelPitch, Note, TrackState, file_parts, open_file, track_states
 
 
 def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) -> bytes:
     """Return a MIDI file with the notes and the markers of `new` in place of those of `old`.
 
     All other events stay, but in `span` pedals are not pressed and pitches not bent on the channels
-    whose notes change, since that belongs to the notes that leave.
+    whose notes change, since that belongs to the notes that leave. Notes without an end get theirs.
 
     Args:
         old: the score of the file.
@@ -46,7 +39,7 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
     for state in states:
         state.end_notes(4 * file.ticks_per_beat)  # as `loads` does
     tracks = [FileTrack(end_of_track=state.tick) for state in states]
-    leaving = [Counter[tuple[int, ...]]() for _ in states]  # channel, onset, pitch, velocity
+    told = [defaultdict[Note, list[tuple[int, bool]]](list) for _ in states]
     changed: list[set[int]] = [set() for _ in states]  # channels
     parts = file_parts(states)
     used = {channel for state in states for channel in (*state.programs, *state.struck)}
@@ -55,15 +48,24 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
         if i < len(old.tracks) and len(old.tracks[i].notes):
             state, keys, own = next(parts)
             number = states.index(state)
-            before, after = (Counter(each.notes.tolist()) for each in (own, track))
-            gone = Counter((onset, *rest) for onset, _, *rest in (before - after).elements())
-            for channel, program in keys:
-                for onset, _, *rest in state.notes[channel, program]:
-                    if gone[onset, *rest]:
-                        gone[onset, *rest] -= 1
-                        leaving[number][channel, onset, *rest] += 1
-                changed[number] |= {channel} if after != before else set()
-            tracks[number].add_notes(keys[0][0], (after - before).elements())
+            left = Counter(track.notes.tolist())
+            changed[number] |= {c for c, _ in keys if left != Counter(own.notes.tolist())}
+            for key in keys:
+                for note in state.notes[key]:
+                    stays = left[note] > 0
+                    left[note] -= stays
+                    told[number][key[0], note[0], note[2], note[3]].append((sum(note[:2]), stays))
+            channel, add = keys[0][0], tracks[number].add
+            changes = [e for e in file.tracks[number] if e.status == 0xC0 | channel]
+            for note in left.elements():
+                # Where the channel has another program, it has that of the part for the note.
+                heard = [0, *(file.data[e.content] for e in changes if e.tick <= note[0])][-1]
+                is_other = bool(changes) and heard != own.program
+                if is_other:
+                    add(note[0], ON, (0xC0 | channel, own.program))
+                tracks[number].add_notes(channel, [note])
+                if is_other:
+                    add(note[0], ON, (0xC0 | channel, heard))
         elif len(track.notes):
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for what is written")
@@ -73,43 +75,59 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
 
     markers = {*new.markers}
     for number, events in enumerate(file.tracks):
-        for tick, status, at, stop in _without(
-            leaving[number], file.data, events, changed[number], span
-        ):
+        # The channels of a track without notes are those of others.
+        channels = changed[number] | (set().union(*changed) - states[number].struck.keys())
+        for edge, is_end in zip(span, (False, True), strict=True):
+            before_edge = TrackState()
+            before_edge.read(file.data, (event for event in events if event.tick <= edge))
+            for (channel, control), event in before_edge.held.items():
+                if channel in channels and event.tick < edge < states[number].tick:
+                    pressed = event.status, *file.data[event.content : event.stop]
+                    rest = at_rest(channel, control)
+                    tracks[number].add(int(edge), OFF, pressed if is_end else rest)
+        for tick, status, at, stop in _without(told[number], file.data, events, channels, span):
             if status == META and file.data[at] == MARKER:
                 marker = Marker(tick, read_text(meta_value(file.data[at:stop])))
                 if marker not in markers:
                     continue
                 markers.remove(marker)
             tracks[number].add(tick, OTHER, (status, *file.data[at:stop]))
-    for tick, kind, event in meta_events(replace(new, markers=sorted(markers))):
-        if kind == MARKER:
-            tracks[0].add(tick, OTHER, event)
+    for tick, text in sorted(markers):
+        value = text.encode()
+        tracks[0].add(tick, OTHER, (META, MARKER, *number_bytes(len(value)), *value))
     return as_file(file, tracks)
 
 
 def _without(
-    leaving: Counter[tuple[int, ...]],
+    told: Mapping[Note, list[tuple[int, bool]]],
     data: bytes,
     events: Sequence[Event],
     changed: set[int],
     span: tuple[int, float],
 ) -> Iterator[Event]:
-    """Yield a track's events but the notes that leave, their pedals and bends, and its end."""
-    sounding: defaultdict[ChannelPitch, list[bool]] = defaultdict(list)
+    """Yield a track's events but the notes that leave, their pedals and bends, and its end.
+
+    What is told: ends of notes, and whether they stay, by channel, onset, pitch and velocity.
+    """
+    sounding: defaultdict[ChannelPitch, list[tuple[Event, int, bool]]] = defaultdict(list)
+    state = TrackState()  # of pedals and bends
     for event in events:
         content, kind, channel = data[event.content : event.stop], *divmod(event.status, 16)
-        leaves = event.status == META and content[0] == END_OF_TRACK
-        if kind == 9 and content[1]:
-            note = channel, event.tick, *content
-            leaves = leaving[note] > 0
-            leaving[note] -= leaves
-            sounding[channel, content[0]].append(leaves)
+        leaves = False
+        if event.status == META:
+            leaves = content[0] == END_OF_TRACK
+        elif kind == 9 and content[1]:
+            end, stays = told[channel, event.tick, content[0], content[1]].pop(0)
+            sounding[channel, content[0]].append((event, end, stays))
+            leaves = not stays
         elif kind in (8, 9):
             own = sounding[channel, content[0]]
-            leaves = bool(own) and own.pop(0)
+            leaves = bool(own) and not own.pop(0)[2]
         elif channel in changed and span[0] <= event.tick < span[1]:
-            is_pedal = kind == 0xB and content[0] in (SUSTAIN, SOSTENUTO)
-            leaves = (is_pedal and content[1] >= 64) or (kind == 0xE and (*content,) != CENTRE)
+            state.read(data, [event])
+            leaves = event in state.held.values()
         if not leaves:
             yield event
+    for event, end, stays in chain.from_iterable(sounding.values()):  # notes without an end
+        if event.status & 0xF in changed and stays:
+            yield event._replace(tick=end, status=event.status ^ 0x10)

@@ -153,7 +153,7 @@ class TrackState:
         notes: onset, duration, pitch and velocity of those that have ended, by channel and program;
             None: before the first.
         struck: the last onset of each channel.
-        held: ticks of pedals and wheels that are not at rest, by channel and controller.
+        held: the last events of pedals and wheels that are not at rest, by channel and controller.
         num_pedalled: notes that have ended while the sustain pedal is down.
         levels: tick and value of each change of a level, by channel and controller.
         banks: those of channels before their first notes.
@@ -168,7 +168,7 @@ class TrackState:
     )
     notes: defaultdict[tuple[int, int | None], list[Note]] = field(default_factory=_lists)
     struck: dict[int, int] = field(default_factory=dict)
-    held: dict[tuple[int, int], int] = field(default_factory=dict)
+    held: dict[tuple[int, int], Event] = field(default_factory=dict)
     num_pedalled: int = 0
     levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=_lists)
     banks: dict[int, int] = field(default_factory=dict)
@@ -176,8 +176,8 @@ class TrackState:
 
     def read(self, data: bytes, events: Iterable[Event]) -> None:
         """Take note of the next events."""
-        for tick, status, at, stop in events:
-            kind, channel = status >> 4, status & 0xF
+        for event in events:
+            (tick, status, at, stop), (kind, channel) = event, divmod(event.status, 16)
             if kind == 9 and data[at + 1]:
                 self.struck[channel] = tick
                 program = self.programs.get(channel)
@@ -194,11 +194,11 @@ class TrackState:
             elif kind == 0xB and data[at] in LEVELS:
                 self.levels[channel, data[at]].append((tick, data[at + 1]))
             elif kind == 0xB and data[at] in (SUSTAIN, SOSTENUTO):
-                self._hold((channel, data[at]), tick, data[at + 1] >= 64)
+                self._hold((channel, data[at]), event, data[at + 1] >= 64)
             elif kind == 0xB and data[at] == BANK and channel not in self.struck:
                 self.banks[channel] = data[at + 1]
             elif kind == 0xE:
-                self._hold((channel, WHEEL), tick, (data[at], data[at + 1]) != CENTRE)
+                self._hold((channel, WHEEL), event, (data[at], data[at + 1]) != CENTRE)
             elif status == META:
                 self.metas.append((tick, data[at], meta_value(data[at:stop])))
             self.tick = tick
@@ -213,10 +213,10 @@ class TrackState:
         """Return the notes of a channel that have ended."""
         return [note for (c, _), notes in self.notes.items() if c == channel for note in notes]
 
-    def _hold(self, key: tuple[int, int], tick: int, is_held: bool) -> None:
+    def _hold(self, key: tuple[int, int], event: Event, is_held: bool) -> None:
         self.held.pop(key, None)
         if is_held:
-            self.held[key] = tick
+            self.held[key] = event
 
     def end_notes(self, longest: int) -> int:
         """End the notes that have no end in the file; return how many these are.

@@ -54,12 +54,11 @@ def test_the_file_has_the_new_notes_and_every_other_event(is_one_track, stays, a
     )
     found = replace_notes(data, old, new, SPAN)
     assert loads(found).tracks == [track for track in new.tracks if len(track.notes)]
-    left = sum(messages(data), Counter()) - sum(messages(found), Counter())
-    assert sorted(left) == [
-        (BAR + 9, "control_change channel=2 control=64 value=127 time=0"),
-        (BAR + 9, "pitchwheel channel=2 pitch=2048 time=0"),
-    ] * (old != new)
-    assert sum(messages(found), left) == sum(messages(data), Counter())
+    was, now = (sum(messages(file), Counter()) for file in (data, found))
+    bent, centred = (f"pitchwheel channel=2 pitch={pitch} time=0" for pitch in (2048, 0))
+    pressed = (BAR + 9, "control_change channel=2 control=64 value=127 time=0")
+    assert was - now == Counter([pressed, (BAR + 9, bent)] * (old != new))
+    assert now - was == Counter([(BAR, centred), (2 * BAR, bent)] * (old != new))
 
 
 def test_other_markers_and_new_tracks():
@@ -72,3 +71,24 @@ def test_other_markers_and_new_tracks():
     many = [Track(str(i), i, notes=tune) for i in range(15)]
     with pytest.raises(UserError, match="too few MIDI channels"):
         replace_notes(data, old, replace(old, tracks=[*old.tracks, *many]), SPAN)
+
+
+@pytest.mark.parametrize(
+    ("events", "rows"),
+    [
+        # Channel 15, whose number is in the status of every meta event.
+        ([*notes((0, 60), channel=15), (BAR + 60, b"\xbf\7\1")], [(2 * BAR, 9, 62, 64)]),
+        # Two notes and a single end, which stays where it is for the second.
+        ([(BAR, b"\x90\x3c\x40"), *notes((2 * BAR, 60), (3 * BAR, 50))], []),
+        (notes((BAR, 60, 500), (BAR, 60, 100), (0, 50)), [(BAR, 100, 60, 70)]),
+        ([(2 * BAR, b"\xc0\x20"), *notes((2 * BAR, 60))], [(BAR, 100, 60, 70)]),
+        ([(0, b"\xc0\4"), *notes((0, 60), (BAR, 60)), (BAR, b"\xc0\5")], [(BAR, 9, 50, 70)]),
+    ],
+    ids=["channel 15", "no end", "twice", "before its program", "another program"],
+)
+def test_notes_keep_their_ends_and_have_the_program_of_their_part(events, rows):
+    data = PromptFile([events]).data()
+    track, *others = (old := loads(data)).tracks
+    rows = [row for row in track.notes.tolist() if not BAR <= row[0] < 2 * BAR] + rows
+    new = replace(old, tracks=[replace(track, notes=notes_from(rows)), *others])
+    assert loads(replace_notes(data, old, new, SPAN)).tracks == new.tracks
