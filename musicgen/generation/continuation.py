@@ -201,9 +201,10 @@ class Continuation:
             notes["onset"], end = (
                 np.interp(x, *kept.places[::-1]).round().astype(np.int64) for x in (onset, end)
             )
-            notes["duration"] = np.minimum(end, stop) - notes["onset"]
+            notes["duration"] = np.maximum(np.minimum(end, stop) - notes["onset"], 1)
             # What is in the silence of an incomplete bar is nowhere in the piece.
-            notes = notes[np.abs(np.interp(notes["onset"], *kept.places) - onset) < 1]
+            sounds = np.abs(np.interp(notes["onset"], *kept.places) - onset) < 1
+            notes = notes[sounds & (notes["onset"] < stop)]
             places = np.flatnonzero(roles == index).tolist()
             part = find_parts(notes, [own.tracks[place].notes for place in places or [0]])
             for number, place in enumerate(places):

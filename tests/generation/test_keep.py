@@ -290,6 +290,19 @@ def test_bars_of_any_metre_are_rewritten_whole(metre, bars, span, steps):
             assert notes_between(track, *others) == notes_between(own, *others)
 
 
+@pytest.mark.parametrize(("ticks", "upbeat"), [(480, 300), (1, 4)], ids=["off the grid", "coarse"])
+def test_a_bar_that_is_off_the_grid_is_the_one_that_is_rewritten(ticks, upbeat):
+    """Of a piece without tempo and key, of which nothing else may be given."""
+    rows = [(ticks * i, ticks, 60 + i % 7, 64) for i in range(1, 20)]
+    metres = [TimeSignature(0, 4, 4), TimeSignature(upbeat, 3, 4)]
+    score = Score(ticks, [Track("Piano", notes=notes_from(rows))], time_signatures=metres)
+    for bar in (1, 2, 3):
+        (piece,), (file,) = write(score, SONGS, rewrite=bar, seed=1)
+        assert len(SONGS.bar_starts(piece.tokens, 36)) == bar
+        assert (piece.prompt.given < 0).sum() == 1
+        assert all(0 not in track.notes["duration"] for track in file.tracks)
+
+
 def test_behind_bars_with_other_chords_the_chord_of_the_file_is_in_force(tmp_path):
     score = accompanied()
     score.markers = [Marker(0, "G_M"), Marker(400, "louder")]

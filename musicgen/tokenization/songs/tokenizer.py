@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import Score, Track, pitched_notes
+from musicgen.midi import KeySignature, Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.bars import FIFTHS, InBars, arranged
 from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts, Losses, Rng
@@ -226,7 +226,8 @@ class Songs(InBars):
         ticks = np.unique(np.maximum([edges - 1, edges], 0))
         places = np.stack([ticks, losses.move(ticks)])
         tick = np.array([start, stop or 0]) * score.ticks_per_beat / POSITIONS_PER_BEAT
-        moved, end = losses.grid(losses.move(tick.round().astype(np.int64))).tolist()
+        near = losses.grid(losses.move(tick.round().astype(np.int64)))  # bar lines are cut there
+        moved, end = lines[np.abs(lines - near[:, None]).argmin(axis=1)].tolist()
         start, stop, score = start and moved, None if stop is None else end, losses.score
         known, asked = [x.name.lower() for x in self.instruments], [x.lower() for x in names]
         roles = [self.find_track(track) for track in score.tracks]
@@ -239,6 +240,9 @@ class Songs(InBars):
             raise ParameterError("keep", ",".join(names), expected)
         written = [i for i in played if not leads[i]]
         written = written or [i for i in range(len(known)) if not leads[i]][:1]
+        if stop is not None and not score.key_signatures:  # all bars tell it
+            found = find_key(pitched_notes(score)) or Key(0, major=True)
+            score = replace(score, key_signatures=[KeySignature(0, found.fifths)])
         before = score.clip(0, round(start * score.ticks_per_beat / POSITIONS_PER_BEAT)).tracks
         tracks = [
             track if i is not None and leads[i] else earlier
