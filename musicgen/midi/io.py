@@ -2,6 +2,7 @@
 
 import io
 from collections import defaultdict
+from importlib import import_module
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -177,19 +178,15 @@ def as_score(music: Any) -> Score:
 
 def to_library(data: bytes, library: Literal["miditoolkit", "muspy", "pretty_midi"]) -> Any:
     """Return the music in the bytes of a MIDI file as an object of another library."""
-    file = io.BytesIO(data)
-    if library == "miditoolkit":
-        import miditoolkit
-
-        return miditoolkit.MidiFile(file=file, charset="utf-8")
+    module: Any = import_module(library)
     if library == "pretty_midi":
-        import pretty_midi
-
-        return pretty_midi.PrettyMIDI(file)
-    import mido
-    import muspy
-
-    return muspy.from_mido(mido.MidiFile(file=file, charset="utf-8"))
+        return module.PrettyMIDI(io.BytesIO(data))
+    reader: Any = import_module("mido") if library == "muspy" else module
+    try:
+        music = reader.MidiFile(file=io.BytesIO(data), charset="utf-8")
+    except UnicodeDecodeError:  # names in a user's file
+        music = reader.MidiFile(file=io.BytesIO(data), charset="latin-1")
+    return module.from_mido(music) if library == "muspy" else music
 
 
 def _from_muspy(music: Any) -> Score:

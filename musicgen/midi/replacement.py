@@ -88,9 +88,9 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
         for tick, status, at, stop in _without(told[number], file.data, events, channels, span):
             if status == META and file.data[at] == MARKER:
                 marker = Marker(tick, read_text(meta_value(file.data[at:stop])))
-                if marker not in markers:
+                if marker not in new.markers:
                     continue
-                markers.remove(marker)
+                markers.discard(marker)  # several tracks may have it
             tracks[number].add(tick, OTHER, (status, *file.data[at:stop]))
     for tick, text in sorted(markers):
         value = text.encode()
@@ -113,17 +113,15 @@ def _without(
     state = TrackState()  # of pedals and bends
     for event in events:
         content, kind, channel = data[event.content : event.stop], *divmod(event.status, 16)
-        leaves = False
-        if event.status == META:
-            leaves = content[0] == END_OF_TRACK
-        elif kind == 9 and content[1]:
+        leaves = event.status == META and content[0] == END_OF_TRACK
+        if kind == 9 and content[1]:
             end, stays = told[channel, event.tick, content[0], content[1]].pop(0)
             sounding[channel, content[0]].append((event, end, stays))
             leaves = not stays
         elif kind in (8, 9):
             own = sounding[channel, content[0]]
             leaves = bool(own) and not own.pop(0)[2]
-        elif channel in changed and span[0] <= event.tick < span[1]:
+        elif kind < 15 and channel in changed and span[0] <= event.tick < span[1]:
             state.read(data, [event])
             leaves = event in state.held.values()
         if not leaves:

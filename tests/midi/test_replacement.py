@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from musicgen.errors import UserError
 from musicgen.midi import Marker, Track, loads, notes_from
+from musicgen.midi.io import to_library
 from musicgen.midi.replacement import replace_notes
 from tests.generation.builders import BAR, PromptFile, meta, notes, scale
 
 SPAN = BAR, 2 * BAR
 WORDS = [*meta(0, 3, b"Hands"), *meta(BAR, 5, b"la"), *meta(BAR, 6, b"solo"), (BAR, b"\xf0\1\xf7")]
 BASS = [
+    *meta(BAR, 6, b"solo"),  # as another track has
     *notes((0, 40), (BAR, 43), (3 * BAR, 45), channel=2),
     *[(tick, b"\xb2\x40" + bytes([127 * (tick % BAR > 0)])) for tick in (9, BAR, BAR + 9, 2 * BAR)],
     *[(tick, bending) for tick in (9, BAR + 9) for bending in (b"\xe2\0\x50", b"\xb2\7\x50")],
@@ -92,3 +94,9 @@ def test_notes_keep_their_ends_and_have_the_program_of_their_part(events, rows):
     rows = [row for row in track.notes.tolist() if not BAR <= row[0] < 2 * BAR] + rows
     new = replace(old, tracks=[replace(track, notes=notes_from(rows)), *others])
     assert loads(replace_notes(data, old, new, SPAN)).tracks == new.tracks
+
+
+def test_other_libraries_read_names_that_are_not_utf8():
+    data = PromptFile([[*meta(0, 3, b"Fl\xf6te"), *scale()]]).data()
+    assert to_library(data, "miditoolkit").instruments[0].name == "Flöte"
+    assert len(to_library(data, "muspy").tracks[0].notes) == 16
