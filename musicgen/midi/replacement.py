@@ -1,7 +1,7 @@
 """Notes of a MIDI file replaced by others; the events beside them stay."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from musicgen.errors import UserError
@@ -17,7 +17,15 @@ from musicgen.midi.events import (
 )
 from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
 from musicgen.midi.score import Marker, Score
-from musicgen.midi.tracks import ChannelPitch, Note, TrackState, file_parts, open_file, track_states
+from musicgen.midi.tracks import (
+    ChannelPitch,
+    MidiFile,
+    Note,
+    TrackState,
+    file_parts,
+    open_file,
+    track_states,
+)
 
 
 def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) -> bytes:
@@ -55,17 +63,7 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
                     stays = left[note] > 0
                     left[note] -= stays
                     told[number][key[0], note[0], note[2], note[3]].append((sum(note[:2]), stays))
-            channel, add = keys[0][0], tracks[number].add
-            changes = [e for e in file.tracks[number] if e.status == 0xC0 | channel]
-            for note in left.elements():
-                # Where the channel has another program, it has that of the part for the note.
-                heard = [0, *(file.data[e.content] for e in changes if e.tick <= note[0])][-1]
-                is_other = bool(changes) and heard != own.program
-                if is_other:
-                    add(note[0], ON, (0xC0 | channel, own.program))
-                tracks[number].add_notes(channel, [note])
-                if is_other:
-                    add(note[0], ON, (0xC0 | channel, heard))
+            _play(tracks[number], left.elements(), keys[0][0], own.program, file, number)
         elif len(track.notes):
             if not (track.is_drum or free):
                 raise UserError("it leaves too few MIDI channels for what is written")
@@ -77,14 +75,7 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
     for number, events in enumerate(file.tracks):
         # The channels of a track without notes are those of others.
         channels = changed[number] | (set().union(*changed) - states[number].struck.keys())
-        for edge, is_end in zip(span, (False, True), strict=True):
-            before_edge = TrackState()
-            before_edge.read(file.data, (event for event in events if event.tick <= edge))
-            for (channel, control), event in before_edge.held.items():
-                if channel in channels and event.tick < edge < states[number].tick:
-                    pressed = event.status, *file.data[event.content : event.stop]
-                    rest = at_rest(channel, control)
-                    tracks[number].add(int(edge), OFF, pressed if is_end else rest)
+        _rest(tracks[number], file, number, channels, span)
         for tick, status, at, stop in _without(told[number], file.data, events, channels, span):
             if status == META and file.data[at] == MARKER:
                 marker = Marker(tick, read_text(meta_value(file.data[at:stop])))
@@ -96,6 +87,35 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
         value = text.encode()
         tracks[0].add(tick, OTHER, (META, MARKER, *number_bytes(len(value)), *value))
     return as_file(file, tracks)
+
+
+def _play(
+    track: FileTrack, notes: Iterable[Note], channel: int, program: int, file: MidiFile, number: int
+) -> None:
+    """Add notes with the program of their part, also where their channel has another one."""
+    changes = [e for e in file.tracks[number] if e.status == 0xC0 | channel]
+    for note in notes:
+        heard = [0, *(file.data[e.content] for e in changes if e.tick <= note[0])][-1]
+        is_other = bool(changes) and heard != program
+        if is_other:
+            track.add(note[0], ON, (0xC0 | channel, program))
+        track.add_notes(channel, [note])
+        if is_other:
+            track.add(note[0], ON, (0xC0 | channel, heard))
+
+
+def _rest(
+    track: FileTrack, file: MidiFile, number: int, channels: set[int], span: tuple[int, float]
+) -> None:
+    """Release pedals and bends of channels where the span begins, and press them at its end."""
+    events = file.tracks[number]
+    for edge, is_end in zip(span, (False, True), strict=True):
+        state = TrackState()
+        state.read(file.data, (event for event in events if event.tick <= edge))
+        for (channel, control), event in state.held.items():
+            if channel in channels and event.tick < edge < events[-1].tick:
+                pressed = event.status, *file.data[event.content : event.stop]
+                track.add(int(edge), OFF, pressed if is_end else at_rest(channel, control))
 
 
 def _without(
