@@ -40,15 +40,21 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
         folders = [Path(str(x)).expanduser() for x in (inputs.generated, inputs.references)]
         tokenizer = read_manifest(folders[0]).tokenizer
         pairs, others = (
-            [Pair(file, file, new, new, 0) for file, (*_, new) in read_pieces(x, tokenizer).items()]
-            for x in folders
+            [
+                Pair(file, own, x, x, 0)
+                for file, (own, *_, x) in read_pieces(each, tokenizer).items()
+            ]
+            for each in folders
         )
     else:
         _, pairs = open_pairs(inputs, inputs.generated, "descriptors")
         others = list({pair.name: pair for pair in pairs}.values())  # not once a sample
-    new = [Described.of(x.continuation, describe(x.continuation, x)) for x in track(pairs, "new")]
+    added = [(pair.continuation, pair) for pair in track(pairs, "new")]
     own = [(pair.own_continuation(), pair) for pair in track(others, "originals")]
-    old = [Described.of(score, describe(score, pair)) for score, pair in own]
+    new, old = (
+        [Described.of(pair.name, score, describe(score, pair)) for score, pair in each]
+        for each in (added, own)
+    )
     details = [
         {"piece": pair.file, "reference": pair.name, **each.values}
         for pair, each in zip(pairs, new, strict=True)

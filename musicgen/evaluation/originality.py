@@ -37,11 +37,11 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     model = load(manifest.checkpoint or inputs.checkpoint)
     data = open_training_data(model, inputs.root)
     pieces = read_pieces(folder, model.tokenizer)
-    new = {file: continuation for file, (_, _, continuation) in pieces.items()}
+    new = {file: continuation for file, (*_, continuation) in pieces.items()}
     passages, held_out, size = known_passages(data, new, inputs.max_pieces)
     details = []
     for file, each in passages.items():
-        score, end, _ = pieces[file]
+        _, score, end, _ = pieces[file]
         tick = end + round(each.first_beat * score.ticks_per_beat)
         bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
         details.append({"piece": file, "bar": bar, **each._asdict()})
@@ -49,9 +49,10 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     file, longest = max(passages.items(), key=lambda item: item[1].num_notes)
     log(f"longest: {longest.num_notes} notes of {file}, as in: {longest.words}")
     return [
-        {"pieces": kind, "size": size, "piece": name, "value": passage.num_notes}
+        {"pieces": kind, "size": size, "piece": name, "original": own, "value": passage.num_notes}
         for kind, some in (("generated", passages), ("held-out", held_out))
         for name, passage in some.items()
+        for own in [pieces[name][0] if some is passages else name]
     ]
 
 

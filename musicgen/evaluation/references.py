@@ -133,9 +133,12 @@ def usual_measure(inputs: Inputs) -> str:
     return "style" if set.intersection(*stems) else "descriptors"
 
 
-def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, tuple[Score, int, Score]]:
-    """Return each file that can be read, its music, where its prompt ends, and what follows that.
+def read_pieces(
+    folder: Path, tokenizer: Tokenizer | None
+) -> dict[str, tuple[str, Score, int, Score]]:
+    """Return each file that can be read, its piece, music, prompt's end, and what follows that.
 
+    The piece, of which there may be several samples, is the prompt's, without one the file's own.
     What follows is on the tokenizer's grid if that is known.
 
     Raises:
@@ -144,11 +147,13 @@ def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, tuple[Sc
     found, pieces, skipped = {}, read_manifest(folder).pieces, []
     for path in find_music(folder):
         file = path.relative_to(folder).as_posix()
-        end = pieces.get(file, {}).get("prompt end", 0)
+        row = pieces.get(file, {})
+        prompt, end = row.get("prompt", file), row.get("prompt end", 0)
+        own = file if prompt == FROM_NOTHING else prompt
         try:
             score = read(path)
             new = score.clip(end, score.end + 1)
-            found[file] = score, end, new if tokenizer is None else on_grid(tokenizer, new)
+            found[file] = own, score, end, new if tokenizer is None else on_grid(tokenizer, new)
         except UserError as error:
             skipped.append(f"left out: {file}: {str(error).removeprefix(f'{path}: ')}")
     warn_of_first(skipped, NUM_SKIPPED_SHOWN)
@@ -185,7 +190,7 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     originals = open_originals(inputs, manifest)
     pairs: list[Pair] = []
     skipped: list[str] = []
-    for file, (_, _, new) in read_pieces(folder, manifest.tokenizer).items():
+    for file, (*_, new) in read_pieces(folder, manifest.tokenizer).items():
         row = manifest.pieces.get(file, {})
         prompt = row.get("prompt", file)
         try:

@@ -17,15 +17,16 @@ MAX_HALF = 25  # pieces
 
 
 class Described(NamedTuple):
-    """A piece: its descriptors by name, and its profiles of style."""
+    """A sample of a piece: its descriptors by name, and its profiles of style."""
 
+    piece: str
     values: dict[str, float]
     profiles: list[Profiles]
 
     @classmethod
-    def of(cls, score: Score, values: dict[str, float]) -> Described:
+    def of(cls, piece: str, score: Score, values: dict[str, float]) -> Described:
         """Return a score with these descriptors."""
-        return cls(values, [style_profiles(score, profile) for profile in PROFILES])
+        return cls(piece, values, [style_profiles(score, profile) for profile in PROFILES])
 
 
 def compare_sets(
@@ -38,20 +39,25 @@ def compare_sets(
     medians over draws of as many pieces of both sets, half of the smaller one and at most 25. For
     scale, `NAME of halves` is that of two halves of the originals. `low` and `high` hold the middle
     95% of the draws; half-samples spread about as estimates from all pieces do (McCarthy 1969).
+    A piece has one of its samples in a draw, and their mean in a mean.
     """
-    rng, half = np.random.default_rng(seed), min(len(generated), len(originals), 2 * MAX_HALF) // 2
+    sets = {"generated": _by_piece(generated), "originals": _by_piece(originals)}
+    rng, half = np.random.default_rng(seed), min(*map(len, sets.values()), 2 * MAX_HALF) // 2
     draws, names = [], list(originals[0].values)
     for _ in range(NUM_DRAWS):
         new, old = (
-            [pieces[i] for i in rng.permutation(len(pieces))] for pieces in (generated, originals)
+            [pieces[i][rng.integers(len(pieces[i]))] for i in rng.permutation(len(pieces))]
+            for pieces in sets.values()
         )
         first = old[:half]
         draws.append([_distances(x, first, names) for x in (new[:half], old[half : 2 * half])])
     rows: dict[str, dict[str, Any]] = {}
     for name in names:
-        sets = zip(("generated", "originals"), (generated, originals), strict=True)
-        columns = {side: np.array([x.values[name] for x in each]) for side, each in sets}
-        means = {side: mean_of_valid(column) for side, column in columns.items()}
+        columns = {
+            side: [mean_of_valid(np.array([x.values[name] for x in each])) for each in pieces]
+            for side, pieces in sets.items()
+        }
+        means = {side: mean_of_valid(np.array(column)) for side, column in columns.items()}
         count = int((~np.isnan(columns["generated"])).sum())
         rows[name] = {"descriptor": name, "n": count, **means}
     levels = 0.5, (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
@@ -64,6 +70,12 @@ def compare_sets(
             middle, low, high = np.quantile(found, levels, method="nearest").tolist()
             row |= {column: middle, f"{column}_low": low, f"{column}_high": high}
     return list(rows.values())
+
+
+def _by_piece(samples: Sequence[Described]) -> list[list[Described]]:
+    """Return the samples of each piece."""
+    names = dict.fromkeys(sample.piece for sample in samples)
+    return [[sample for sample in samples if sample.piece == name] for name in names]
 
 
 def _distances(

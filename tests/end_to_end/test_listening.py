@@ -38,13 +38,15 @@ def test_report_says_what_was_continued_and_links_audio(run, workplace):
 
 
 def test_copied_music_is_found_with_its_source(run, workplace):
-    assert run(*GENERATE, "originality=true", "out=known").returncode == 0
+    assert run(*GENERATE, "originality=true", "num_samples=2", "out=known").returncode == 0
     page = (workplace / "known/report.html").read_text()
     assert "longest known passage (notes)" in page
     for song in (workplace / "data").rglob("pop_*.mid"):
         shutil.copy(song, (workplace / "known"))
     succeed(run("evaluate.py", "metrics=originality", "generated=known", "out=original"))
     rows = list(csv.DictReader((workplace / "original/originality_passages.csv").open()))
+    (own, _) = csv.DictReader((workplace / "original/originality.csv").open())
+    assert int(own["n"]) == len(rows) - 2  # two samples of each of two songs
     whole = [row for row in rows if row["num_own"] == row["num_notes"]]
     assert whole
     assert all((row["source"], row["transposition"]) == (row["piece"], "0") for row in whole)

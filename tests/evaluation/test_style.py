@@ -214,8 +214,12 @@ def test_folders_without_pairs_are_compared_as_sets(tmp_path, inputs, measure):
     for i in range(6):
         write(beats(*range(i, 4 * i + 4)), tmp_path / f"old/a{i}.mid")
         write(beats(*range(0, 30 + i, 2)), tmp_path / f"new/b{i}.mid")
+    prompts = ["one", "one", "two", "two", "from nothing", "from nothing"]
+    samples = [{"file": f"b{i}.mid", "prompt": prompt} for i, prompt in enumerate(prompts)]
+    (tmp_path / "new/generation.json").write_text(json.dumps({"pieces": samples}))
     assert usual_measure(given) == "descriptors"
     rows = {row["descriptor"]: row for row in measure("descriptors")(given, tmp_path)}
+    assert rows["notes_per_bar"]["n"] == 4  # of samples of one prompt, their mean
     assert rows["notes_per_bar"]["originals"] > 1.4 * rows["notes_per_bar"]["generated"]
     style = rows["style, onset_duration"]  # two of the beats against all four
     assert style["similarity"] < 0.8 < style["similarity of halves"]

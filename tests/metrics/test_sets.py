@@ -7,9 +7,8 @@ from musicgen.metrics.sets import Described, compare_sets
 
 
 def pieces(values, histogram) -> list[Described]:
-    return [
-        Described({"x": x, "none": np.nan}, 4 * [{"Piano": np.array(histogram)}]) for x in values
-    ]
+    profiles = 4 * [{"Piano": np.array(histogram)}]
+    return [Described(str(x), {"x": x, "none": np.nan}, profiles) for x in values]
 
 
 def test_other_sets_are_farther_than_two_halves_of_one():
@@ -26,3 +25,12 @@ def test_other_sets_are_farther_than_two_halves_of_one():
         assert row["similarity of halves"] == pytest.approx(1)
     same, *_ = compare_sets(pieces(rng.normal(size=30), [1.0, 0.0]), originals)
     assert same["similarity"] > same["similarity of halves_low"]
+
+
+def test_samples_of_one_prompt_are_one_piece():
+    once = pieces(np.random.default_rng(0).normal(size=12), [1.0, 0.0])
+    expected, *_ = compare_sets(once, once)
+    again, *_ = compare_sets([*6 * once[:2], *2 * once], 4 * once)
+    assert (again["n"], again["generated"]) == (12, pytest.approx(expected["generated"]))
+    few, *_ = compare_sets(3 * once[:2], once)  # a draw has one sample of one piece
+    assert np.isnan(few["similarity"])
