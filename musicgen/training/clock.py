@@ -6,7 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
 from musicgen.training.schedules import Cooldown
 from musicgen.validation import check_float
 
@@ -33,11 +33,17 @@ class EndInTime(pl.Callback):
         self.max_steps: int | None = None  # decided so far
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("elapsed", "decided", "first", "max_steps")
+        names = ("seconds", "elapsed", "decided", "first", "max_steps")
         return {name: getattr(self, name) for name in names} if self.seconds is not None else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        vars(self).update(state_dict)
+        if self.seconds is None:  # the trainer's steps count
+            return
+        if state_dict.get("decided") and self.seconds > state_dict.get("seconds", self.seconds):
+            steps = f"the run's {state_dict['max_steps']} steps are decided, whatever the minutes"
+            cure = "more of them: minutes=null trainer.max_steps=N"
+            raise ParameterError("minutes", f"{self.seconds / 60:g}", f"{steps}; {cure}")
+        vars(self).update(state_dict, seconds=self.seconds)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.max_steps is not None:  # of a resumed run

@@ -7,6 +7,7 @@ import pytest
 from pytorch_lightning.strategies import SingleDeviceStrategy
 from rich.progress import Progress
 
+from musicgen.errors import UserError
 from musicgen.training import clock
 from tests.training.conftest import assert_equal, runner, saved, stop
 
@@ -51,6 +52,16 @@ def test_a_resumed_run_has_the_seconds_that_were_left(run, tmp_path, monkeypatch
     run("run", *CLOCK, resume=tmp_path / "run/checkpoints/last.ckpt")
     assert saved(tmp_path / "run")["global_step"] == 9
     assert_equal(saved(tmp_path / "run"), whole[0])
+
+
+def test_a_run_whose_time_is_over_goes_on_by_steps(run, tmp_path, monkeypatch):
+    tick(monkeypatch, count())
+    run("run", *CLOCK)
+    resume = tmp_path / "run/checkpoints/last.ckpt"
+    with pytest.raises(UserError, match=r"minutes=0.5: the run's 9 steps are decided"):
+        run("run", *CLOCK, "minutes=0.5", resume=resume)
+    run("run", *CLOCK, "minutes=null", "trainer.max_steps=12", resume=resume)
+    assert saved(tmp_path / "run")["global_step"] == 12
 
 
 def test_the_clock_of_the_first_process_counts_for_all(run, tmp_path, monkeypatch, whole):
