@@ -23,8 +23,7 @@ class Batch:
 
     Attributes:
         tokens: ids [B, L], or vectors [B, L, C].
-        targets: of each token [B, L], such as the next one, or of each example [N]; `IGNORED` where
-            there is none.
+        targets: of each token [B, L], such as the next one, or of each example [N]; else `IGNORED`.
         positions: the coordinates that the model reads, from the token index on. [1|B, L, P]
         key_mask: [B, L], false at padding that tokens before it would see; None: there is none.
     """
@@ -81,8 +80,7 @@ class StreamDataModule(pl.LightningDataModule):
         batch_size: items in a batch, per process.
         batches_per_epoch: None makes an epoch one pass over the data.
         seed: decides the stream.
-        num_workers: loader processes; 0 loads in the training process; None uses 2 for a GPU,
-            and 0 otherwise.
+        num_workers: loader processes; 0 loads in the training process; None: 2 for a GPU, else 0.
         coordinates: names of the columns of `Batch.positions`.
     """
 

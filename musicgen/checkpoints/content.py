@@ -27,8 +27,7 @@ class CheckpointContent:
     """Plain data that rebuilds a model and its tokenizer.
 
     Attributes:
-        model, tokenizer: their configurations, with `_target_`s; other data than music have no
-            tokenizer.
+        model, tokenizer: their configurations, with `_target_`s; only music has a tokenizer.
         vocabulary: the tokens in id order; its hash is `Vocabulary.hash`.
         config: the resolved configuration of the run.
         sampling: what suits the model of `SamplingParams`, such as learned `max_notes`; else None.

@@ -92,8 +92,7 @@ def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
 def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     """Replace `resume=RUN` by the run's own arguments, its folder and its last checkpoint.
 
-    The folder may be a stranger's: places and objects are those of this machine's defaults and of
-    the command line.
+    The folder may be a stranger's: places and objects are of the defaults and the command line.
     """
     given = {override_key(argument): argument.partition("=")[2] for argument in arguments}
     name = given.pop("resume", "").strip("'\"")

@@ -168,8 +168,7 @@ class MusicDataModule(StreamDataModule):
     Args:
         window, skip_beginning, scramble: of training windows, see `TrainingWindows`.
         coordinates: names of the columns of `Batch.positions`, see `Tokenizer`.
-        settings: as for `EncodedCorpus`, and as for `StreamDataModule`; a pass over the data is one
-            crop of each piece.
+        settings: of `EncodedCorpus` and `StreamDataModule`; a pass is one crop of each piece.
 
     Attributes:
         encoded: the corpus and its tokens.

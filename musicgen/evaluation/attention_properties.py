@@ -39,8 +39,7 @@ def attention_properties(
 
     Args:
         num_tokens: of the vocabulary, each repeated to a sequence; None: all, as published.
-        length: of these sequences; None: 1.25 times the training length. Memory: layers × heads ×
-            length² × 8 bytes.
+        length: of these; None: 1.25 times the training length. Bytes: 8 × layers × heads × length².
         layers: their numbers, from 0; None: all.
         map_length: first tokens of a held-out piece, whose attention is drawn.
     """

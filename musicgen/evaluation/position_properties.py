@@ -82,8 +82,7 @@ def plot_kernels(
     """Plot the profiles of kernels (columns) by layer (rows), a line for each head.
 
     Args:
-        drawings: kernels, each with the coordinate of its lags, the lags, and the training length,
-            which is marked.
+        drawings: kernels, each with the coordinate of its lags, the lags, and the training length.
     """
     num_rows = max(len(kernel.profile) for kernel, *_ in drawings)
     size = 3.2 * len(drawings) + 0.8, 1.6 * num_rows + 0.5  # inches

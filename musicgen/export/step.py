@@ -52,8 +52,7 @@ class _CopiedRing(CopyState):
 class RecurrentStep(nn.Module):
     """(tokens [B], positions [B, P], state) -> (logits [B, V], what changes of the state).
 
-    A state is a dictionary of tensors. The noise of stochastic encodings is drawn here, and kept in
-    buffers.
+    A state is a dictionary of tensors. Noise of stochastic encodings is drawn here into buffers.
 
     Args:
         model: causal, in evaluation mode.

@@ -127,8 +127,7 @@ class MusicModel:
 
         Args:
             music: a Score, an object of miditoolkit, muspy or pretty_midi, or the path of a MIDI
-                file or a printed score, which continuations can then be appended to; None: a new
-                piece.
+                file or printed score, to which continuations can be appended; None: a new piece.
             name: None takes that of the file.
             prompt_bars: None keeps all bars.
             request: whose tempo, chords and programs it takes; None: its own.

@@ -28,8 +28,7 @@ class SamplingParams:
             1 keeps all. The most probable token may be left out.
         max_notes: how many notes of an instrument may sound at once, for tokenizers of several:
             one number, or one for each; None or False: any number.
-        avoid_parallels: let no two voices move in parallel fifths or octaves, for tokenizers of
-            voices.
+        avoid_parallels: no two voices move in parallel fifths or octaves; for tokenizers of voices.
         guidance: how much more than it has learned a model heeds what it is given (`keep`): logits
             l become m + guidance (l - m), where m are those of the same model that hears what is
             given of the new bars a tritone away, where classifier-free guidance (Ho & Salimans

@@ -53,8 +53,7 @@ def muspy_descriptors(score: Score) -> dict[str, float]:
 def grooving_similarity(score: Score) -> float:
     """Compute how alike the rhythms of bars are: 1 - mean Hamming distance over pairs of bars.
 
-    A bar is a vector of 64 positions, 1 where a note begins (Wu & Yang 2020, eq. 2). NaN with
-    fewer than two bars.
+    A bar is 64 positions, 1 where a note begins (Wu & Yang 2020, eq. 2). NaN of a single bar.
     """
     onset, starts = score.notes["onset"], score.bar_starts()
     total = len(starts)
@@ -74,8 +73,7 @@ def grooving_similarity(score: Score) -> float:
 def pitch_class_entropy(score: Score, num_bars: int) -> float:
     """Compute the mean entropy in bits of the pitch classes in windows of `num_bars` bars.
 
-    Windows begin at every bar (Wu & Yang 2020, eq. 1); those without pitched notes are left out.
-    NaN without any.
+    Windows begin at every bar (Wu & Yang 2020, eq. 1); those without pitched notes do not count.
     """
     from scipy.stats import entropy  # slow to import
 

@@ -50,8 +50,7 @@ def style_profiles(
     - `onset_duration` [24, 12]: onset in the bar × duration, in sixths of a beat. Durations above
       2 beats are dropped; 2 beats count in the last bin. Without drums.
     - `time_pitch` [24, 41]: for every ordered pair of notes less than 4 beats apart, time lag in
-      sixths of a beat × interval from -20 to 20 semitones; simultaneous pairs count both ways.
-      Without drums.
+      sixths of a beat × interval, -20 to 20 semitones, simultaneous ones both ways. No drums.
     - `onset_velocity` [24, 8]: onset in the bar × velocity in steps of 16. Empty if all are equal.
     - `onset_drum` [24, 128]: onset in the bar × drum. Drums only.
 

@@ -66,8 +66,7 @@ def loads(data: bytes) -> Score:
     Each channel of a track with notes is a track, in the program that the channel has in any track;
     drums are those of channel 9, of a bank or a name of drums. Impossible tempi and time signatures
     (0 bpm, 0/4) and those of a single beat (1/4) are omitted. A note without an end ends at the
-    next note-off of its key, or else with its track, after 4 beats at most. `Score.repairs` lists
-    these changes.
+    next note-off of its key, or with its track, after 4 beats at most. See `Score.repairs`.
     """
     file = open_file(data)
     states = track_states(file)

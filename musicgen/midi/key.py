@@ -44,8 +44,7 @@ class Key(NamedTuple):
 def spelling(fifths: int) -> tuple[str, ...]:
     """Return names of the pitch classes from C on, such as Bb: those nearest to a key signature.
 
-    On the line of fifths they reach from three below its major tonic to eight above, without double
-    accidentals.
+    On the line of fifths, from three below its major tonic to eight above: no double accidentals.
     """
     lowest = min(max(0, _FIFTHS.index("C") + fifths - 3), len(_FIFTHS) - 12)
     nearest = _FIFTHS[lowest : lowest + 12]

@@ -80,8 +80,7 @@ Function = Callable[[Tensor], Tensor]
 def _functions(model: Transformer) -> Iterator[tuple[str, Sequence[int], str, list[Function]]]:
     """Yield name, axes and relativity of the model's functions of the lag, and one for each layer.
 
-    They map lags [N, number of axes] to [H, K', N]; one function stands for all layers that share
-    it.
+    They map lags [N, number of axes] to [H, K', N]; layers that share a function have one.
     """
     position, layers = model.position, list[Any](model.layers)
     axes, numbers = position.columns, range(1 if position.shares_kernel else len(layers))

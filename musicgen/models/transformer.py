@@ -73,8 +73,7 @@ class LaggedEmbedding(nn.Embedding):
 class CycleEmbedding(nn.Embedding):
     """One vector for each place in a cycle of tokens: of the token index modulo its length.
 
-    It tells tokens apart in layouts that repeat, such as the voices of a frame and the frames of a
-    beat, at any length.
+    It tells tokens apart in layouts that repeat, as of voices and frames of a beat, at any length.
     """
 
     def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:
@@ -158,8 +157,7 @@ class Transformer(nn.Module):
     Attributes:
         inputs: the modules whose vectors of a token are summed, by name. The first one, the
             embedding, is called with the tokens, the others with what their `read` returns.
-        num_position_columns: number of coordinates that `positions` must have; 1: token indices are
-            enough.
+        num_position_columns: number of coordinates in `positions`; 1: token indices are enough.
         coordinate_names: their names, see `PositionalEncoding`.
         recompute: whether the backward pass computes each layer again instead of keeping what is
             inside it (activation checkpointing, Chen et al. 2016); false unless it is set.
@@ -212,9 +210,8 @@ class Transformer(nn.Module):
                 with parameter_of("attention"):
                     layer_attention = attention(encoded_dim, logit_scale, num_heads, site=site)
                 with parameter_of("span"):
-                    layers.append(
-                        Layer(settings, layer_attention, None if span is None else span())
-                    )
+                    layer_span = None if span is None else span()
+                layers.append(Layer(settings, layer_attention, layer_span))
             return layers
 
         self.dim, self.causal, self.recompute = dim, causal, False

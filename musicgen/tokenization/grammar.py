@@ -67,8 +67,7 @@ class Grammar(ABC, Generic[S]):
     """The language of a tokenizer's encodings: the sequences that decode and encode to themselves.
 
     States are never changed in place, so a generation can be forked by keeping one. They are numpy
-    arrays, in which many small steps are the fastest; ids are taken, and masks returned, as tensors
-    on the CPU.
+    arrays, in which small steps are fastest; ids and masks are tensors on the CPU.
     """
 
     num_instruments = 0
@@ -191,8 +190,7 @@ class Grammar(ABC, Generic[S]):
         tokens of chords have none.
 
         Args:
-            progressions: grid step, from now on, and index in `CHORDS` of each chord [N, 2]; empty:
-                any chords.
+            progressions: grid step, from now on, and index in `CHORDS` of each [N, 2]; empty: any.
         """
         return state
 

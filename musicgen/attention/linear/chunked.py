@@ -25,8 +25,7 @@ _CACHE_SIZE = 2**17
 class DecayFactors(NamedTuple):
     """Decay between a chunk of T tokens and the tokens around it, at most 1.
 
-    At a rescale point, whose factor contains the first token's decay, those from before have none
-    of it.
+    At a rescale point, whose factor contains the first token's decay, those from before lack it.
     """
 
     from_start: Tensor  # [B·H, T, 1]: from the chunk before to token n

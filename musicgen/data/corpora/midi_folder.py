@@ -12,8 +12,7 @@ from musicgen.midi import Score, find_music, read
 class MidiFolder(Corpus):
     """The MIDI files and printed scores below a folder.
 
-    Top folders named train, val (valid, validation) and test are its split. Without them, pieces
-    are split by group.
+    Top folders named train, val (valid, validation) and test are its split, else groups are split.
 
     Args:
         group: regular expression on the path below `root`: files with the same first captured

@@ -24,8 +24,7 @@ class ScoreFolder(MidiFolder):
         header: regular expression on the first lines of a file; others are left out. None: all.
         work: regular expression on the path: of the files with the same groups, editions of one
             work, the first by name is read. None: all.
-        val_groups: groups that are for validation, all others for training. None: as the loader
-            draws them.
+        val_groups: groups for validation, all others for training. None: as the loader draws them.
         repeats: as for `read_score`.
     """
 

@@ -23,11 +23,9 @@ class SPE(PositionalEncoding):
     """The base of SineSPE and ConvSPE.
 
     Args:
-        num_realizations: R, the width of encoded queries and keys; None: the limit R → ∞, which
-            only SineSPE has.
+        num_realizations: R, the width of encoded queries and keys; None: R → ∞, for SineSPE only.
         gated: mix each layer's kernel with a constant, P_d ← δ + (1 − δ) P_d (§2.2, eqs. 23–25).
-        shared: draw one code per forward for all layers, else one code with its own parameters
-            per layer.
+        shared: draw one code per forward for all layers, else one with its own parameters for each.
         class_token: allow tokens without a position, which have a negative coordinate among those
             read. If gated, the code of such a token is the gate's ε: its expected products are
             δ q·k. If ungated, it is a learned code, made of the same noise as the codes of

@@ -183,8 +183,7 @@ class Project(torch.autograd.Function):
     x [B, L, H, K]; a, c [H, K] or None for ones and zeros; z [H, 2K', K, R]; ε [H, K, R].
     x̂ is computed and returned in Ω's dtype. The gate scales z and ε, which are smaller than x.
 
-    The backward keeps only x: it recomputes the vector of width 2K'·K by blocks, within a CPU's
-    cache.
+    The backward keeps only x: it recomputes vectors of width 2K'·K by blocks, in a CPU's cache.
     """
 
     @staticmethod

@@ -39,12 +39,10 @@ class Groove2Groove(Tokenizer):
     """`BOS`, then note-offs and note-ons, time shifts where time passes, `EOS`.
 
     `find_instrument` assigns the tracks of a Score to instruments; notes of tracks without one are
-    dropped. Onsets and durations are rounded to 1/12 beat. Velocity and tempo are
-    not encoded.
+    dropped. Onsets and durations are rounded to 1/12 beat; velocity and tempo are lost.
 
     Args:
-        tracks: the instruments, as mappings with the attributes of `Instrument`; only the name is
-            required.
+        tracks: mappings with the attributes of `Instrument`, of which only the name is required.
         max_beats: later onsets are dropped, notes that last longer are cut.
         max_note_beats, max_drum_beats: longer notes, and longer notes of drums, are cut, and the
             grammar closes them, so that no generated note hangs; None for no maximum.

@@ -186,8 +186,7 @@ def _retimed(score: Score, points: Sequence[tuple[int, int]]) -> tuple[Score, Mo
     """Return a score in which ticks are elsewhere, and a function that returns where.
 
     Args:
-        points: old ticks, from 0 on, with the new ones; between two, time passes as in the score
-            or not at all.
+        points: old ticks, from 0 on, and new ones; between, time is the score's, or stands still.
     """
     (last, moved), end = points[-1], 2**40
     old, new = np.array(sorted({**dict(points), end: end + moved - last}.items())).T
