@@ -85,9 +85,12 @@ def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, floa
     It is NaN if either music lacks the role or its histogram is empty: MIDI files do not
     distinguish empty tracks from missing ones.
     """
-    names, nothing = sorted(profiles.keys() | reference.keys()), np.zeros(1)
-    pairs = ((profiles.get(name, nothing), reference.get(name, nothing)) for name in names)
-    return {name: _cosine(*pair) for name, pair in zip(names, pairs, strict=True)}
+    similarities = {}
+    for name in sorted(profiles.keys() | reference.keys()):
+        a, b = (each.get(name, np.zeros(1)) for each in (profiles, reference))
+        norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+        similarities[name] = min(1.0, float(np.vdot(a, b)) / norm) if norm else np.nan
+    return similarities
 
 
 def mean_similarity(profiles: Profiles, reference: Profiles) -> float:
@@ -195,8 +198,3 @@ def _time_pitch(notes: NoteArray, ticks_per_beat: int) -> IntArray:
 def _histogram(rows: IntArray, columns: IntArray, num_columns: int) -> IntArray:
     cells = np.bincount(rows * num_columns + columns, minlength=_NUM_TIMES * num_columns)
     return cells.reshape(_NUM_TIMES, num_columns)
-
-
-def _cosine(a: FloatArray, b: FloatArray) -> float:
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return min(1.0, float(np.vdot(a, b)) / norm) if norm else np.nan

@@ -1,7 +1,7 @@
 """Quantization of times and values, removal of overlaps between notes, and what both lose."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ class GridNotes(NamedTuple):
     velocity: IntArray
 
 
-def to_grid(ticks: IntArray, steps_per_beat: int, ticks_per_beat: int) -> IntArray:
+def to_grid(ticks: IntArray, steps_per_beat: int | IntArray, ticks_per_beat: int) -> IntArray:
     """Return the nearest grid step of each tick; halves round up."""
     return (2 * steps_per_beat * ticks + ticks_per_beat) // (2 * ticks_per_beat)
 
@@ -32,27 +32,29 @@ def in_time(score: Score) -> Score:
     """Return a played score with its onsets and ends at sixteenths, or at thirds of a beat.
 
     Thirds are for beats whose onsets are twice as near to them. A score of which half of the notes
-    end at twelfths of a beat, as those of printed ones do, stays.
+    end at twelfths of a beat, as those of printed ones do, stays. If two thirds begin at sixteenths
+    or thirds, it was printed and only its notes shortened: other 24ths, as of 3 against 2, stay.
     """
     beat, onset = score.ticks_per_beat, score.notes["onset"]
     end = onset + score.notes["duration"]
 
-    def nearest(ticks: IntArray, per_beat: int) -> IntArray:
+    def nearest(ticks: IntArray, per_beat: int | IntArray) -> IntArray:
         return to_grid(ticks, per_beat, beat) * beat // per_beat
 
     if 2 * np.count_nonzero(nearest(end, 12) != end) <= len(end):
         return score
-    far = [np.bincount(onset // beat, np.abs(nearest(onset, each) - onset)) for each in (4, 3)]
-    thirds = np.flatnonzero(2 * far[1] < far[0])
-
-    def move(ticks: IntArray) -> IntArray:
-        return np.where(np.isin(ticks // beat, thirds), nearest(ticks, 3), nearest(ticks, 4))
-
-    repairs = [*score.repairs, "played rhythm read as sixteenths and triplets"]
-    score = replace(score.moved(move, lambda ticks: ticks), repairs=repairs)
-    for track in score.tracks:
-        np.maximum(track.notes["duration"], beat // 4, out=track.notes["duration"])
-    return score
+    away = np.array([np.abs(nearest(onset, each) - onset) for each in (4, 3, 24)])
+    is_exact = 200 * away[:2].min(axis=0) < beat  # but for a rounded tick
+    grids = 3 if 3 * np.count_nonzero(is_exact) >= 2 * len(onset) else 2
+    size = end.max() // beat + 2  # beats, of which those without onsets have sixteenths
+    far = [k * np.bincount(onset // beat, away[i], size) for i, k in enumerate((1, 2, 20))]
+    grid = np.array([4, 3, 24])[np.argmin(far[:grids], axis=0)]
+    found = score.moved(lambda ticks: nearest(ticks, grid[ticks // beat]), lambda ticks: ticks)
+    for notes in (track.notes for track in found.tracks):
+        notes["duration"] = np.maximum(notes["duration"], beat // grid[notes["onset"] // beat])
+    if (200 * np.abs(found.notes["onset"] - onset) >= beat).any():
+        found.repairs = [*found.repairs, "played rhythm read as sixteenths and triplets"]
+    return found
 
 
 @dataclass

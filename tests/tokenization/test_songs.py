@@ -146,3 +146,13 @@ def test_a_played_rhythm_is_read_as_sixteenths_and_triplets():
     assert found.notes["duration"].tolist() == [120, 120, 120, 120, 160, 160, 160]
     assert found.repairs == ["played rhythm read as sixteenths and triplets"]
     assert SONGS.in_time(found) is found
+
+
+def test_shortened_notes_keep_a_printed_rhythm():
+    threes, runs, sixths = [0, 240, 160, 320], [480, 540, 600, 660], range(960, 1440, 80)
+    notes = [(onset, 38, 60 + i, 64) for i, onset in enumerate([*threes, *runs, *sixths, 1440])]
+    score = Score(480, [Track("Piano", notes=notes_from(notes))])
+    found = SONGS.in_time(score)
+    assert found.notes["onset"].tolist() == score.notes["onset"].tolist()
+    assert found.notes["duration"].tolist() == [40] * 14 + [120]
+    assert found.repairs == []

@@ -11,14 +11,19 @@ function inTime(score) {
   const nearest = (tick, perBeat) => Math.floor((toGrid(tick, perBeat, beat) * beat) / perBeat);
   const between = notes.filter(([onset, duration]) => nearest(onset + duration, 12) !== onset + duration);
   if (2 * between.length <= notes.length) return score;
-  const far = { 3: {}, 4: {} };
+  const away = (onset, perBeat) => Math.abs(nearest(onset, perBeat) - onset);
+  const exact = notes.filter(([onset]) => 200 * Math.min(away(onset, 4), away(onset, 3)) < beat);
+  const grids = [[4, 1], [3, 2], [24, 20]].slice(0, 3 * exact.length >= 2 * notes.length ? 3 : 2);
+  const [far, grid] = [{}, {}];
   for (const [onset] of notes) {
     const at = Math.floor(onset / beat);
-    for (const each of [3, 4]) far[each][at] = (far[each][at] ?? 0) + Math.abs(nearest(onset, each) - onset);
+    far[at] = grids.map(([each, weight], i) => weight * away(onset, each) + (far[at]?.[i] ?? 0));
+    grid[at] = grids[far[at].indexOf(Math.min(...far[at]))][0];
   }
-  const move = (tick) => nearest(tick, 2 * far[3][Math.floor(tick / beat)] < far[4][Math.floor(tick / beat)] ? 3 : 4);
+  const perBeat = (tick) => grid[Math.floor(tick / beat)] ?? 4;
   const moved = ([onset, duration, ...rest]) => {
-    return [move(onset), Math.max(move(onset + duration) - move(onset), Math.floor(beat / 4)), ...rest];
+    const [start, end] = [onset, onset + duration].map((tick) => nearest(tick, perBeat(tick)));
+    return [start, Math.max(end - start, Math.floor(beat / perBeat(start))), ...rest];
   };
   return { ...score, tracks: score.tracks.map((track) => ({ ...track, notes: track.notes.map(moved) })) };
 }
