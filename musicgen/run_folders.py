@@ -5,7 +5,9 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from secrets import token_hex
 
 from filelock import FileLock, Timeout
 
@@ -65,9 +67,11 @@ def job_id(otherwise: str) -> str:
     return job or otherwise
 
 
+@cache
 def run_id(output_dir: str) -> str:
-    """Return the id of a run for W&B, from its folder: a resumed run keeps it."""
-    return "-".join(Path(output_dir).parts[-2:])
+    """Return the id of a run for W&B: a resumed run keeps that of the files in its folder."""
+    logged = (x.stem.removeprefix("run-") for x in Path(output_dir).glob("wandb/*/run-*.wandb"))
+    return next(logged, "-".join((*Path(output_dir).parts[-2:], token_hex(4))))
 
 
 def has_checkpoint(folder: Path) -> bool:

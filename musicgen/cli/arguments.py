@@ -127,7 +127,9 @@ def given_overrides() -> list[str]:
 
 def resume_command(folder: Path) -> str:
     """Return the command that continues a run, with what is not taken from its folder."""
-    arguments = [str(folder), *_not_taken(given_overrides())]
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
+    own = [f"--config-dir={x.path}" for x in sources if x.provider == "command-line"]
+    arguments = [str(folder), *_not_taken(given_overrides()), *own]
     return f"{command('train')} resume={shlex.join(arguments)}"
 
 

@@ -232,8 +232,7 @@ class MusicModel:
 
         Returns:
             Continuations by prompt, then sample; `.score` is the music, prompt included, `.notice`
-            says if there is hardly any, and `.save(path)` writes it, behind the prompt's own file
-            if it has one.
+            says if there is hardly any, `.save(path)` writes it, behind the prompt's file if any.
 
         Raises:
             UserError: a prompt cannot be read or an option be used.

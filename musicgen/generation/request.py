@@ -40,11 +40,9 @@ class GenerationRequest:
         program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin;
             for a model of several tracks, those of some by name. The prompt in its own file keeps
             its programs. None: those of the prompt, or of the tokenizer.
-        ending: `open` stops at the end of the last bar; `close` ends the piece in it, see
-            `Grammar.close`.
+        ending: `open` stops with the last bar; `close` ends the piece in it, see `Grammar.close`.
         form: a letter for each section, such as AABA, prompt included: sections of equal letters
-            are alike, others are not; it begins again when it ends. For models with a copy head.
-            None: no wish.
+            are alike, others not; it begins again when it ends. With a copy head. None: no wish.
         section_bars: bars in a section of `form`.
         chords: the chords of what is added, such as `C Am F G`, see `parse_progression`; they begin
             again when they end. For tokens with chords. None: the model chooses.

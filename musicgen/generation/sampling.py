@@ -16,8 +16,7 @@ class SamplingParams:
     """How tokens are drawn: the filters apply one after another, in the order of the attributes.
 
     Attributes:
-        temperature: divides the logits, of a model with a copy head those of its own share; 0 takes
-            the most probable token.
+        temperature: divides the logits, with a copy head its own share's; 0: the likeliest token.
         top_k: keep the k most probable tokens; None keeps all.
         top_p: keep the most probable tokens that together reach this probability (nucleus
             sampling, Holtzman et al. 2020); 1 keeps all.

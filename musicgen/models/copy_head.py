@@ -88,8 +88,7 @@ class CopyHead(nn.Module):
         width: K of a query or key.
         window: W, tokens that can be copied from; the size of the state.
         max_lag: bars that one can copy from, before its own; not later ones, of voices that lead.
-        coordinate: `bar`; or `index`, for tokens without bars: the window then has `max_lag` equal
-            parts in place of bars.
+        coordinate: `bar`, or `index` for tokens without bars: the window has `max_lag` equal parts.
         classes: of each token, [V]: those of one class are the same in a match; None: only equals.
     """
 

@@ -1,14 +1,22 @@
 """Names of runs: of their folders, by the launch that all processes share, and in W&B."""
 
+import re
+
 import pytest
 
 from musicgen.errors import UserError
+from musicgen.files import write_bytes
 from musicgen.run_folders import job_id, run_id
 
 
-def test_a_run_is_named_by_its_folder():
-    assert run_id("/a/outputs/default/2026-01-02_03-04-05") == "default-2026-01-02_03-04-05"
-    assert run_id("elsewhere/x/run") == "x-run"
+def test_a_run_is_named_by_its_folder_and_keeps_its_name(tmp_path):
+    folders = [tmp_path / each / "hour/0" for each in "ab"]  # of equal names
+    ids = [run_id(str(folder)) for folder in folders]
+    assert all(re.fullmatch(r"hour-0-[0-9a-f]{8}", each) for each in ids)
+    assert ids[0] == run_id(str(folders[0])) != ids[1]
+    write_bytes(folders[0] / f"wandb/offline-run-20260102_030405-{ids[0]}/run-{ids[0]}.wandb", b"")
+    run_id.cache_clear()  # another process, which resumes one of them
+    assert run_id(str(folders[0])) == ids[0]
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,10 @@ ERRORS = {
         ["train.py", "trainer.accumulate_grad_batches=abc"],
         ["error: trainer.accumulate_grad_batches=abc: Input should be a valid integer"],
     ),
+    "no batches in a step": (
+        ["train.py", "trainer.accumulate_grad_batches=0"],
+        ["error: trainer.accumulate_grad_batches=0: expected an integer >= 1"],
+    ),
     "long value": (["train.py", "run_name=" + "a" * 3000], ["aaa… File name too long"]),
     "invalid factor": (
         ["evaluate.py", "metrics=position_loss", "metric.position_loss.max_factor=-1"],

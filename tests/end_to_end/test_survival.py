@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from musicgen.files import write_text
 from tests.end_to_end.command_line import TINY
 from tests.end_to_end.deaths import AtHook, InWrite, assert_same_run, train
 
@@ -73,7 +74,9 @@ def test_a_killed_run_resumes_as_if_nothing_had_happened(uninterrupted, tmp_path
 def test_a_stopped_run_saves_its_step(uninterrupted, tmp_path, kind, number):
     """As SLURM and schedulers of spot machines stop runs: a signal, and a kill somewhat later."""
     data, death = data_of(uninterrupted[kind]), AtHook(5, "on_after_backward", number)
-    assert train(tmp_path, *arguments(kind, data), death=death) == 130
+    write_text(tmp_path / "my own/experiment/mine.yaml", "# @package _global_\n")
+    own = ("-cd", "my own", "experiment=mine")
+    assert train(tmp_path, *own, *arguments(kind, data), death=death) == 130
     stderr = (tmp_path / "stderr").read_text()
     assert "Traceback" not in stderr
     (command,) = re.findall("^to continue: python train.py (.*)$", stderr, re.M)

@@ -207,8 +207,7 @@ def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metr
 def play(textures: Textures, harmony: Harmony, *, ends: bool) -> Rows:
     """Return (onset, length, pitch, accent) rows, in steps; the last bar of a section is held.
 
-    Where a piece `ends`, the last bar is one chord. Voicings move as little as possible. A stroke
-    ends with its chord.
+    Where a piece `ends`, the last bar is one chord. Voicings move least; strokes end with chords.
     """
     rows: Rows = []
     voicing: tuple[int, ...] = ()

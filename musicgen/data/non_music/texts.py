@@ -21,8 +21,7 @@ class IMDb(ExampleCorpus):
 
     Args:
         root: the folder `aclImdb`, with `train` and `test`.
-        val_fraction: of the training reviews, for validation; 0: it uses the test reviews, as the
-            Long Range Arena does.
+        val_fraction: of training reviews for validation; 0: test reviews, as the Long Range Arena.
         split_seed: decides which reviews.
     """
 
