@@ -340,10 +340,12 @@ def _frame(tokenizer: Tokenizer, score: Score) -> Score:
 
 
 def with_frame(score: Score, frame: Score) -> Score:
-    """Return the score with the tempi, metres and key signature of `frame` where it has none."""
+    """Return the score with what it lacks of `frame`: tempi, metres, keys, and Gb if it has F#."""
     tempos = score.tempos if len(score.tempos) else frame.tempos
     signatures = score.time_signatures or frame.time_signatures
+    own = {key.fifths % 12: key.fifths for key in frame.key_signatures}
     keys = score.key_signatures or frame.key_signatures
+    keys = [key._replace(fifths=own.get(key.fifths % 12, key.fifths)) for key in keys]
     return replace(score, tempos=tempos, time_signatures=signatures, key_signatures=keys)
 
 

@@ -101,13 +101,12 @@ class GenerationRequest:
             check_bool(name, getattr(self, name))
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
-        check_int("num_samples", self.num_samples)
-        check_int("batch_size", self.batch_size)
+        for name in "num_samples", "batch_size", "section_bars":
+            check_int(name, getattr(self, name))
         check_choice("engine", self.engine, ENGINES)
         check_choice("ending", self.ending, ("open", "close"))
         if self.form is not None and not (isinstance(self.form, str) and self.form.isalpha()):
             raise ParameterError("form", self.form, "expected a letter for each section, as AABA")
-        check_int("section_bars", self.section_bars)
         check_int("seed", self.seed, minimum=0)
 
     @property
@@ -141,12 +140,11 @@ class GenerationRequest:
             return {}
         tracks = tokenizer.decode(tokenizer.start_tokens()).tracks
         pitched = {track.name.lower(): i for i, track in enumerate(tracks) if not track.is_drum}
-        given = self.program
-        if len(pitched) == 1 and not isinstance(given, Mapping):
-            given = dict.fromkeys(pitched, given)
+        is_for_all = len(pitched) == 1 and not isinstance(self.program, Mapping)
+        given = dict.fromkeys(pitched, self.program) if is_for_all else self.program
         if not isinstance(given, Mapping) or {str(name).lower() for name in given} - pitched.keys():
             names = ", ".join(tracks[i].name for i in pitched.values())
-            raise ParameterError("program", self.program, f"expected a program by name, of {names}")
+            raise ParameterError("program", self.program, f"expected {{PART: Violin}}, of {names}")
         return {pitched[str(name).lower()]: program_number(value) for name, value in given.items()}
 
     @cached_property

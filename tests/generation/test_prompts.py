@@ -11,6 +11,7 @@ from musicgen.errors import UserError
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from, write
+from musicgen.midi.key import key_fifths
 from musicgen.tokenization import METRES, REMI, Chorale, Groove2Groove
 from tests.generation.builders import (
     BAR,
@@ -23,6 +24,7 @@ from tests.generation.builders import (
     timed,
     track_bytes,
 )
+from tests.tokenizers import frozen_tokenizers
 
 METRE_CHANGES = [TimeSignature(0, 4, 4), TimeSignature(4 * BEAT, 3, 4)]
 
@@ -191,13 +193,21 @@ def test_programs_begin_behind_the_prompt(continued):
     assert continued("remi", program="violin")[0].score.tracks[0].program == 40
 
 
+@pytest.mark.parametrize(("key", "chord"), [("Gb", "Cb_M"), ("F#", "B_M"), ("C#", "B_M")])
+def test_chords_and_keys_are_spelled_in_the_signature_of_the_prompt(key, chord):
+    model = music_model(frozen_tokenizers()["songs"])
+    (piece,) = model.generate(key=key, chords="B", bars=1, max_new_tokens=24)
+    assert [marker.text for marker in piece.score.markers][:1] == [chord]
+    assert {s.fifths for s in piece.score.key_signatures} == {key_fifths(key)}
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
         ("remi", {"program": "Kazoo"}, "program=Kazoo: expected 0 to 127"),
         ("remi", {"program": 128}, "program=128: expected an integer from 0 to 127"),
-        ("groove2groove", {"program": 3}, "expected a program by name, of Bass, Guitar, Piano"),
-        ("groove2groove", {"program": {"Drums": 3}}, "expected a program by name, of Bass"),
+        ("groove2groove", {"program": 3}, "expected {PART: Violin}, of Bass, Guitar, Piano"),
+        ("groove2groove", {"program": {"Drums": 3}}, "expected {PART: Violin}, of Bass"),
     ],
 )
 def test_values_that_cannot_be_used(continued, kind, options, message):
