@@ -215,8 +215,7 @@ def position_losses(
     Args:
         model: causal, in evaluation mode.
         tokens: a piece, [L + 1]. Entry n of a draw is the loss of token n + 1.
-        noise: key of the positional encoding's noise: each draw folds in its number. Random
-            features are the model's own in all draws.
+        noise: key of the encoding's noise; draws fold in their numbers; random features stay.
         positions: [L + 1, P]; None counts tokens.
         num_draws: of an encoding with noise; one without has a single one.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from musicgen import load
 from musicgen.console import log
+from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
@@ -23,15 +24,17 @@ from musicgen.report.tables import TableRow, write_csv
 def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
     """Measure how the positional encoding, spans and decays weigh a lag.
 
-    Lags are along one coordinate; those of the other coordinates are 0. The profiles of the heads
-    (see `PositionKernel`) are drawn, and written to `position_kernels.csv`. Monotonicity is Wang et
-    al.'s (2021), up to the training length: 0 if a profile never rises with the lag, 1 if it always
-    does.
+    Lags are along one coordinate; those of the others are 0. The heads' profiles (`PositionKernel`)
+    are drawn, and written to `position_kernels.csv`. Monotonicity is Wang et al.'s (2021), up to
+    the training length: 0 if a profile never rises with the lag, 1 if it always does.
 
     Args:
         max_factor: the longest lag, as a multiple of the training length.
     """
-    model = load(inputs.checkpoint).to(inputs.device)
+    path, *others = inputs.checkpoints
+    if others:
+        raise UserError("metrics=position_properties is of one run; give each alone")
+    model = load(path).to(inputs.device)
     log(model.content.describe(model.path))
     rows: list[TableRow] = []
     profiles: list[TableRow] = []

@@ -76,8 +76,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read what generate.py wrote about a folder; an empty manifest if it wrote nothing.
 
     Raises:
-        UserError: the folder has no MIDI files, or the manifest is damaged, or its tokenizer is not
-            one of musicgen.
+        UserError: there is no MIDI file, or the manifest is damaged, or its tokenizer not ours.
     """
     find_music(folder)
     path = folder / MANIFEST

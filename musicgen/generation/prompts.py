@@ -49,8 +49,7 @@ class Prompt:
         progression: the chords that the continuation has, see `Grammar.harmonise`. [N, 2]
         given: ids of the whole piece, -1 for those to be written, see `Grammar.give`; empty: all
             behind the prompt are. [L]
-        kept: the parts that are given and those to be written, of the whole piece; None: the
-            prompt is a beginning.
+        kept: parts given and parts to be written, of the whole piece; None: of a beginning.
         own: the piece of `kept`, as it was read.
         span: its ticks [first, end) in which what is written replaces its notes.
         velocities: of the notes of decoded tracks, by index, where the tokens have none.

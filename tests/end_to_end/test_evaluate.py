@@ -202,3 +202,5 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace):
     store("other split", "loader.test_fraction=0.3")
     refused = here(workplace, "evaluate.py", *arguments, "runs=[seed 1,other split]", "out=split")
     assert_one_line(refused, "other split", "another vocabulary, corpus or split")
+    both = "metrics=position_properties", "runs=[seed 1,other split]", "out=both"
+    assert_one_line(here(workplace, "evaluate.py", *both), "is of one run; give each alone")
