@@ -84,7 +84,10 @@ class Continuation:
         pairs = zip(prompt.score.tracks, new.tracks, strict=False)  # an empty prompt has none
         written = [own for old, own in pairs if len(old.notes)]
         if prompt.kept is not None:
-            written = [new.tracks[index] for index in prompt.kept.written]
+            played, window = prompt.piece.tracks, (prompt.end_tick, self.score.end + 1)
+            rests = [not len(track.notes) for track in prompt.piece.clip(*window).tracks]
+            parts = [i for i in prompt.kept.written if not (rests[i] and len(played[i].notes))]
+            written = [new.tracks[i] for i in parts]  # but those that rest there
         silent = [track.name for track in written if not len(track.notes)]
         where = f"{prompt.name}, continuation {self.sample + 1}"
         if new.num_notes < SPARSE * per_bar * self.bars:
@@ -93,9 +96,9 @@ class Continuation:
             return f"{where}: {count}, after {per_bar:.3g} a bar in the prompt, {why}"
         if silent or not new.num_notes:
             some = f" for {', '.join(silent)}" if silent else ""
-            played = prompt.kept and any(len(prompt.piece.tracks[i].notes) for i in prompt.written)
+            known = prompt.kept and any(len(prompt.piece.tracks[i].notes) for i in prompt.written)
             cure = "; prompt_bars=8 keeps first bars of theirs, to go on from"
-            return f"{where}: no notes{some}" + cure * bool(played and not prompt.end_time)
+            return f"{where}: no notes{some}" + cure * bool(known and not prompt.end_time)
         return ""
 
     def midi_file(self, keep_prompt: KeepPrompt = "original") -> tuple[bytes, int, str]:

@@ -100,6 +100,9 @@ def test_voices_without_a_new_note_are_named():
         "prompt 0, continuation 1: no notes for Alto, Tenor, Bass; prompt_bars=8 keeps first bars "
         "of theirs, to go on from"
     )
+    (score := song()).tracks[1].notes = song().tracks[1].notes[:1]  # then the alto rests
+    (piece,) = model.generate(score, keep="soprano", prompt_bars=2)
+    assert piece.notice.endswith("no notes for Tenor, Bass")
 
 
 def test_a_tune_alone_gets_new_tracks():
