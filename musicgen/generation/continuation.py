@@ -117,8 +117,8 @@ class Continuation:
         prompt, notice = self.prompt, ""
         score, begin = self.score, prompt.end_tick
         is_own = keep_prompt == "original"
-        if is_own and prompt.kept and prompt.own and prompt.untouched:
-            score = self._with_kept(prompt.kept, prompt.own, prompt.untouched)
+        if is_own and prompt.kept and prompt.own and (untouched := prompt.untouched):
+            score = self._with_kept(prompt.kept, prompt.own, untouched)
             begin = prompt.file_end
         if is_own and prompt.data is not None:
             try:
