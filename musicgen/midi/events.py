@@ -1,4 +1,4 @@
-"""The events of a track of a MIDI file, as places in the bytes."""
+"""The events of a track of a MIDI file."""
 
 import re
 from collections.abc import Iterator
@@ -19,13 +19,29 @@ class Event(NamedTuple):
 
     Attributes:
         status: of its own or running.
-        content: where the bytes after the status begin: `data[content:stop]`.
+        content: the bytes after the status.
+        start: where these begin in the file.
+        stop: where they end.
     """
 
     tick: int
     status: int
-    content: int
+    content: bytes
+    start: int
     stop: int
+
+    @property
+    def channel(self) -> int:
+        return self.status & 0xF
+
+    @property
+    def message(self) -> bytes:
+        return bytes([self.status]) + self.content
+
+    @property
+    def meta(self) -> tuple[int, bytes]:
+        """The kind and the value of a meta event."""
+        return self.content[0], self.content[_read_number(self.content, 1, len(self.content))[1] :]
 
 
 def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
@@ -64,7 +80,7 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
             running = 0
         else:
             raise broken("an event that is not supported", at)
-        yield Event(time, status, content, at)
+        yield Event(time, status, data[content:at], content, at)
         if status == META and data[content : content + 1] == bytes([END_OF_TRACK]):
             return
 
@@ -75,11 +91,6 @@ def number_bytes(value: int) -> bytes:
     while value := value >> 7:
         groups.append(value & 0x7F | 0x80)
     return bytes(reversed(groups))
-
-
-def meta_value(content: bytes) -> bytes:
-    """Return what follows the kind and the length in the content of a meta event."""
-    return content[_read_number(content, 1, len(content))[1] :]
 
 
 def read_text(text: bytes) -> str:
@@ -99,12 +110,12 @@ def read_text(text: bytes) -> str:
 def _read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Return the variable-length number at an offset, and the offset after it."""
     value = 0
-    for offset in range(at, min(at + 4, end)):
-        value = value << 7 | data[offset] & 0x7F
-        if not data[offset] & 0x80:
-            return value, offset + 1
+    for after, byte in enumerate(data[at : min(at + 4, end)], at + 1):
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, after
     if at + 4 > end:
-        return value, end
+        return value, max(at, end)
     raise broken("a number of more than 4 bytes", at)
 
 

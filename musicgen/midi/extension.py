@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple, Self
 
@@ -18,7 +19,6 @@ from musicgen.midi.events import (
     TEMPO_CHANGE,
     TIME_SIGNATURE,
     TRACK_NAME,
-    Event,
     number_bytes,
 )
 from musicgen.midi.io import dumps
@@ -34,7 +34,6 @@ from musicgen.midi.tracks import (
     TrackState,
     drum_channels,
     open_file,
-    track_states,
 )
 
 MIN_TICKS_PER_BEAT = 24
@@ -59,10 +58,22 @@ TimedEvent = tuple[int, int, bytes]
 class FileTrack(TrackState):
     """What a track says before the end, and the events that follow there."""
 
-    before: bytes = b""  # the events before the end, unchanged
-    last_tick: int = 0  # of them
+    kept: bytes = b""  # the events before the end, unchanged
     end_of_track: int = 0  # its tick, in the file
     after: list[TimedEvent] = field(default_factory=list)
+
+    @classmethod
+    def before(cls, data: bytes, state: TrackState, end: int, whole: bool) -> Self:
+        """Return a track of a file with its events before a tick; `whole` as of `extend`."""
+        track = cls()
+        track.read(event for event in state.events if event.tick < end)
+        if track.events:
+            track.kept = data[state.start : track.events[-1].stop]
+        if whole or state.tick < end:
+            track.end_of_track = state.tick
+        if whole:
+            track.held, track.levels = state.held, state.levels
+        return track
 
     @classmethod
     def of(cls, track: Track, channel: int, tick: int = 0) -> Self:
@@ -82,7 +93,7 @@ class FileTrack(TrackState):
             self.add(onset + duration, OFF, (0x80 | channel, pitch, 64))
 
     def chunk(self) -> bytes:
-        body, last_tick = bytearray(self.before), self.last_tick
+        body, last_tick = bytearray(self.kept), self.tick
         ordered = sorted(self.after, key=itemgetter(0, 1))
         # The end-of-track event keeps its tick, unless that was cut off.
         end = max([self.end_of_track, last_tick, *(tick for tick, _, _ in ordered[-1:])])
@@ -133,11 +144,7 @@ def extend(
     file = open_file(data)
     if file.ticks_per_beat < MIN_TICKS_PER_BEAT:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
-    states = track_states(file)
-    file_tracks = [
-        _read(file.data, start, events, end, whole, sustain)
-        for start, events in zip(file.starts, file.tracks, strict=True)
-    ]
+    file_tracks = [FileTrack.before(file.data, state, end, whole) for state in file.tracks]
     if not file_tracks:
         raise UserError("it has no track")
 
@@ -146,15 +153,20 @@ def extend(
         return end + (2 * ticks * file.ticks_per_beat + beat) // (2 * beat)
 
     music = replace(music.moved(move), ticks_per_beat=file.ticks_per_beat)
+    placed = _place(music.tracks, file_tracks, file.tracks, find_track, end, programs or {})
+    struck: dict[ChannelPitch, int] = {}
+    for track, (_, channel) in placed:
+        for onset, _, pitch, _ in track.notes.tolist():
+            struck[channel, pitch] = min(onset, struck.get((channel, pitch), onset))
+    for file_track, state in zip(file_tracks, file.tracks, strict=True):
+        _go_on(file_track, state, end, whole, sustain, struck)
     _restore_levels(file_tracks, end)
-    placed = _place(music.tracks, file_tracks, states, find_track, end, programs or {})
-    _end_before_struck_again(file_tracks, placed)
     for track, (file_track, channel) in placed:
         file_track.add_notes(channel, track.notes.tolist())
     others = open_file(dumps(replace(music, tracks=[])))
-    for tick, status, at, stop in others.tracks[0]:
-        if others.data[at] in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
-            file_tracks[0].add(tick, OTHER, (status, *others.data[at:stop]))
+    for event in others.tracks[0].events:
+        if event.meta[0] in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
+            file_tracks[0].add(event.tick, OTHER, event.message)
     added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
     return as_file(file, [*file_tracks, *added])
 
@@ -171,37 +183,27 @@ def as_file(file: MidiFile, tracks: Sequence[FileTrack]) -> bytes:
     return b"".join([b"MThd", header, *(track.chunk() for track in tracks), file.others])
 
 
-def _read(
-    data: bytes, start: int, events: Sequence[Event], end: int, whole: bool, sustain: int
-) -> FileTrack:
-    """Read the track that begins at an offset."""
-    track = FileTrack()
-    kept = start  # where the events before the end stop
-    for event in events:
-        content = data[event.content : event.stop]
-        if event.status == META and content[0] == END_OF_TRACK:
-            if whole or event.tick < end:
-                track.end_of_track = event.tick
-            break
-        kind, channel = event.status >> 4, event.status & 0xF
-        is_off = kind == 8 or (kind == 9 and content[1] == 0)
-        if event.tick < end:
-            kept, track.last_tick = event.stop, event.tick
-            track.read(data, [event])
-        elif is_off and (sounding := track.open[channel, content[0]]):
-            sounding.pop()
-            track.add(min(event.tick, end + sustain), OFF, (event.status, *content))
+def _go_on(
+    track: FileTrack,
+    state: TrackState,
+    end: int,
+    whole: bool,
+    sustain: int,
+    struck: Mapping[ChannelPitch, int],  # where keys are struck again
+) -> None:
+    """Add what follows of a track: ends of notes, pedals, wheels; all events of a whole one."""
+    ends = {x.end for notes in state.notes.values() for x in notes if x.begin.tick < end}
+    for event in state.events[len(track.events) :]:
+        if event in ends:
+            latest = struck.get((event.channel, event.content[0]), event.tick)
+            track.add(min(event.tick, end + sustain, latest), OFF, event.message)
         elif whole:
-            track.add(event.tick, OFF, (event.status, *content))
-            if kind in (0xB, 0xE):
-                track.read(data, [event])
-    track.before = data[start:kept]
-    for (channel, pitch), sounding in track.open.items():
-        for _ in sounding:
-            track.add(end, OFF, (0x80 | channel, pitch, 64))
+            track.add(event.tick, OFF, event.message)
+    for begin, _ in chain.from_iterable(state.open.values()):
+        if begin.tick < end:
+            track.add(end, OFF, (0x80 | begin.channel, begin.content[0], 64))
     for (channel, control), held in track.held.items():
         track.add(max(end, held.tick), OFF, at_rest(channel, control))
-    return track
 
 
 def _restore_levels(file_tracks: Sequence[FileTrack], end: int) -> None:
@@ -225,19 +227,16 @@ def _place(
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
     programs = {c: program for track in file_tracks for c, program in track.programs.items()}
-    parts = [
-        _Part(track, channel)
-        for track, state in zip(file_tracks, states, strict=True)
-        for channel in sorted(state.struck)
-    ]
-    drums, roles = drum_channels(states), []
-    for own, c in parts:
-        program = (programs | own.programs).get(c, 0)
-        is_drum = c in drums or names_drums(own.name, program)
-        roles.append(find_track(Track(own.name, program, is_drum)))
+    parts, drums = list[tuple[int | None, _Part]](), drum_channels(states)  # with their roles
+    for own, state in zip(file_tracks, states, strict=True):
+        for channel in sorted(state.struck):
+            program = (programs | own.programs).get(channel, 0)
+            is_drum = channel in drums or names_drums(own.name, program)
+            role = find_track(Track(own.name, program, is_drum))
+            parts.append((role, _Part(own, channel)))
     found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):
-        matches = [part for part, role in zip(parts, roles, strict=True) if role == index]
+        matches = [part for role, part in parts if role == index]
         playing = [part for part in matches if part.file_track.played(part.channel)]
         named = [p for p in matches if p.file_track.name.strip().lower() == track.name.lower()]
         if playing:
@@ -246,7 +245,7 @@ def _place(
             found[index] = matches
 
     played = {part.channel for some in found.values() for part in some}
-    used = {*programs, *(part.channel for part in parts)}
+    used = {*programs, *(part.channel for _, part in parts)}
     melodic = [channel for channel in range(16) if channel != DRUM_CHANNEL]
     free = [c for c in melodic if c not in used]
     # After the end nothing else plays on the other channels, so that a program may change there.
@@ -265,28 +264,10 @@ def _place(
             for file_track, channel in found[index]:
                 file_track.add(end, OTHER, (0xC0 | channel, new_programs[index]))
         known = [np.array(track.played(channel), NOTE) for track, channel in found[index]]
-        part_of = find_parts(track.notes, known) if len(known) > 1 else np.zeros(len(track.notes))
+        part_of = find_parts(track.notes, known)
         for number, part in enumerate(found[index]):
             placed.append((replace(track, notes=track.notes[part_of == number]), part))
     return placed
-
-
-def _end_before_struck_again(
-    file_tracks: Sequence[FileTrack], placed: Sequence[tuple[Track, _Part]]
-) -> None:
-    """End the file's notes at the latest where their keys are struck again on their channels."""
-    struck: dict[ChannelPitch, int] = {}
-    for track, part in placed:
-        for onset, _, pitch, _ in track.notes.tolist():
-            key = part.channel, pitch
-            struck[key] = min(onset, struck.get(key, onset))
-    for file_track in file_tracks:
-        file_track.after = [
-            (min(tick, struck.get((event[0] & 0xF, event[1]), tick)), order, event)
-            if event[0] >> 4 == 8 or (event[0] >> 4 == 9 and event[2] == 0)
-            else (tick, order, event)
-            for tick, order, event in file_track.after
-        ]
 
 
 def find_parts(notes: NoteArray, parts: Sequence[NoteArray]) -> NDArray[np.int64]:

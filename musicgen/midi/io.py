@@ -30,7 +30,7 @@ from musicgen.midi.score import (
     notes_from,
     sort_notes,
 )
-from musicgen.midi.tracks import file_parts, open_file, track_states
+from musicgen.midi.tracks import file_parts, open_file
 from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 
@@ -69,7 +69,7 @@ def loads(data: bytes) -> Score:
     next note-off of its key, or with its track, after 4 beats at most. See `Score.repairs`.
     """
     file = open_file(data)
-    states = track_states(file)
+    states = file.tracks
     num_closed = sum(state.end_notes(4 * file.ticks_per_beat) for state in states)
     tracks = [track for _, _, track in file_parts(states)]
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)

@@ -18,7 +18,6 @@ from musicgen.midi.events import (
     Event,
     broken,
     find_events,
-    meta_value,
     read_text,
 )
 from musicgen.midi.roles import names_drums
@@ -36,7 +35,7 @@ _DRUM_BANKS = (120, 126, 127)  # of GM2 and XG
 
 BANK, SUSTAIN, SOSTENUTO = 0, 64, 66  # controllers
 LEVELS = {7: 100, 11: 127}  # controllers of volume and expression, and where they begin
-WHEEL, CENTRE = -1, (0, 64)  # of the pitch, as if it were a controller, and where it rests
+WHEEL, CENTRE = -1, b"\0\x40"  # of the pitch, as if it were a controller, and where it rests
 
 Note = tuple[int, int, int, int]
 ChannelPitch = tuple[int, int]
@@ -47,10 +46,9 @@ class MidiFile(NamedTuple):
     """A file without its damage.
 
     Attributes:
-        data: its bytes, in which the events lie.
+        data: its bytes.
         form: 0 for a single track, 1 for any number.
-        starts: where the tracks begin.
-        tracks: the events of each, up to its end.
+        tracks: what each has said when it ends.
         others: chunks of other kinds.
         repairs: what was changed, in words.
     """
@@ -58,8 +56,7 @@ class MidiFile(NamedTuple):
     data: bytes
     form: int
     ticks_per_beat: int
-    starts: list[int]
-    tracks: list[list[Event]]
+    tracks: list["TrackState"]
     others: bytes
     repairs: list[str]
 
@@ -86,16 +83,21 @@ def open_file(data: bytes) -> MidiFile:
         raise UserError("its time is in frames (SMPTE), without beats; export it in ticks a beat")
     if length < 6 or 8 + length > len(data):
         raise UserError(f"broken MIDI (a header of {length} bytes); get a whole copy")
-    starts, tracks = list[int](), list[list[Event]]()
+    tracks, fixed = list[TrackState](), bytearray(data)
     others, changed = bytearray(), Counter[str]()
     at = 8 + length
     while at + 8 <= len(data):
         start, end = at, at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
         if data[at : at + 4] == b"MTrk":
             events, stop, at = _find_track(data, at + 8, end)
-            starts.append(start + 8)
-            tracks.append(events)
             changed["tracks of a wrong length, read to the end of its events"] += stop != end
+            for i, event in enumerate(events):
+                if event.status == META and _DAMAGED.match(event.content[:1] + event.meta[1]):
+                    fixed[event.start] = _NO_MEANING
+                    events[i] = event._replace(content=bytes([_NO_MEANING]) + event.content[1:])
+                    changed["changes of tempo, metre or key without a meaning left out"] += 1
+            tracks.append(TrackState(start + 8))
+            tracks[-1].read(events)
         elif end > len(data):
             break
         else:
@@ -106,16 +108,11 @@ def open_file(data: bytes) -> MidiFile:
         raise UserError(f"its tracks are {what}; export it as format 1")
     if len(tracks) > MAX_TRACKS:
         raise UserError(f"it has {len(tracks):,} tracks, more than {MAX_TRACKS}; split it")
-    fixed = bytearray(data)
-    for _, _, at, stop in (e for events in tracks for e in events if e.status == META):
-        if _DAMAGED.match(data[at : at + 1] + meta_value(data[at:stop])):
-            fixed[at] = _NO_MEANING
-            changed["changes of tempo, metre or key without a meaning left out"] += 1
     form = 1 if form == 1 else int(len(tracks) > 1)
     repairs = [pluralize(number, nouns) for nouns, number in changed.items() if number]
     if len(tracks) != count:
         repairs.append("the header's number of tracks made right")
-    return MidiFile(bytes(fixed), form, division, starts, tracks, bytes(others), repairs)
+    return MidiFile(bytes(fixed), form, division, tracks, bytes(others), repairs)
 
 
 def _find_track(data: bytes, start: int, end: int) -> tuple[list[Event], int, int]:
@@ -129,17 +126,25 @@ def _find_track(data: bytes, start: int, end: int) -> tuple[list[Event], int, in
     is_short = end < len(data) and not re.match(rb"[A-Za-z ]{4}", data[end : end + 4])
     limit = (following if following >= 0 else len(data)) if is_short else min(end, len(data))
     events = list(find_events(data, start, limit))
-    _, status, content, stop = events[-1] if events else Event(0, 0, start, start)
-    if status == META and data[content:stop] == bytes([END_OF_TRACK, 0]):
+    if events and events[-1].message == bytes([META, END_OF_TRACK, 0]):
+        stop = events[-1].stop
         another = data.find(b"MTrk", stop, max(stop, end))
         return events, stop, another if another >= 0 else min(max(stop, end), len(data))
     if end > len(data):
         place = f"{end - len(data)} bytes past the end of the file"
         raise UserError(f"cut short: a track ends {place}; get a whole copy")
-    events = [event for event in events if event.content <= end]
+    events = [event for event in events if event.start <= end]
     if events and events[-1].stop > end:
-        raise broken("an event past the end of its track", events[-1].content)
+        raise broken("an event past the end of its track", events[-1].start)
     return events, end, end
+
+
+class FileNote(NamedTuple):
+    """A note, and the events with which it begins and ends: None if it has no end in the file."""
+
+    values: Note
+    begin: Event
+    end: Event | None
 
 
 @dataclass(eq=False)
@@ -147,11 +152,12 @@ class TrackState:
     """What the events of a track have said so far.
 
     Attributes:
+        start: where the track begins in the file.
+        events: these, without the end of the track.
         metas: tick, kind and value of its meta events.
         programs: the last of each channel, and as `first_programs` the first.
-        open: onset, velocity and program of notes that sound, by channel and pitch.
-        notes: onset, duration, pitch and velocity of those that have ended, by channel and program;
-            None: before the first.
+        open: beginnings and programs of notes that sound, by channel and pitch.
+        notes: those that have ended, by channel and program; None: before the first.
         struck: the last onset of each channel.
         held: the last events of pedals and wheels that are not at rest, by channel and controller.
         num_pedalled: notes that have ended while the sustain pedal is down.
@@ -160,13 +166,13 @@ class TrackState:
         tick: of the last event.
     """
 
+    start: int = 0
+    events: list[Event] = field(default_factory=list)
     metas: list[tuple[int, int, bytes]] = field(default_factory=list)
     programs: dict[int, int] = field(default_factory=dict)
     first_programs: dict[int, int] = field(default_factory=dict)
-    open: defaultdict[ChannelPitch, list[tuple[int, int, int | None]]] = field(
-        default_factory=_lists
-    )
-    notes: defaultdict[tuple[int, int | None], list[Note]] = field(default_factory=_lists)
+    open: defaultdict[ChannelPitch, list[tuple[Event, int | None]]] = field(default_factory=_lists)
+    notes: defaultdict[tuple[int, int | None], list[FileNote]] = field(default_factory=_lists)
     struck: dict[int, int] = field(default_factory=dict)
     held: dict[tuple[int, int], Event] = field(default_factory=dict)
     num_pedalled: int = 0
@@ -174,34 +180,37 @@ class TrackState:
     banks: dict[int, int] = field(default_factory=dict)
     tick: int = 0
 
-    def read(self, data: bytes, events: Iterable[Event]) -> None:
+    def read(self, events: Iterable[Event]) -> None:
         """Take note of the next events."""
         for event in events:
-            (tick, status, at, stop), (kind, channel) = event, divmod(event.status, 16)
-            if kind == 9 and data[at + 1]:
+            tick, status, content = event.tick, event.status, event.content
+            kind, channel = status >> 4, status & 0xF
+            self.tick = tick
+            if status == META:
+                self.metas.append((tick, *event.meta))
+                if content[0] == END_OF_TRACK:
+                    break
+            elif kind == 9 and content[1]:
                 self.struck[channel] = tick
-                program = self.programs.get(channel)
-                self.open[channel, data[at]].append((tick, data[at + 1], program))
+                self.open[channel, content[0]].append((event, self.programs.get(channel)))
             elif kind in (8, 9):
-                if sounding := self.open[channel, data[at]]:
-                    onset, velocity, program = sounding.pop(0)
-                    note = onset, tick - onset, data[at], velocity
-                    self.notes[channel, program].append(note)
+                if sounding := self.open[channel, content[0]]:
+                    begin, program = sounding.pop(0)
+                    note = begin.tick, tick - begin.tick, content[0], begin.content[1]
+                    self.notes[channel, program].append(FileNote(note, begin, event))
                     self.num_pedalled += (channel, SUSTAIN) in self.held
             elif kind == 0xC:
-                self.first_programs.setdefault(channel, data[at])
-                self.programs[channel] = data[at]
-            elif kind == 0xB and data[at] in LEVELS:
-                self.levels[channel, data[at]].append((tick, data[at + 1]))
-            elif kind == 0xB and data[at] in (SUSTAIN, SOSTENUTO):
-                self._hold((channel, data[at]), event, data[at + 1] >= 64)
-            elif kind == 0xB and data[at] == BANK and channel not in self.struck:
-                self.banks[channel] = data[at + 1]
+                self.first_programs.setdefault(channel, content[0])
+                self.programs[channel] = content[0]
+            elif kind == 0xB and content[0] in LEVELS:
+                self.levels[channel, content[0]].append((tick, content[1]))
+            elif kind == 0xB and content[0] in (SUSTAIN, SOSTENUTO):
+                self._hold((channel, content[0]), event, content[1] >= 64)
+            elif kind == 0xB and content[0] == BANK and channel not in self.struck:
+                self.banks[channel] = content[1]
             elif kind == 0xE:
-                self._hold((channel, WHEEL), event, (data[at], data[at + 1]) != CENTRE)
-            elif status == META:
-                self.metas.append((tick, data[at], meta_value(data[at:stop])))
-            self.tick = tick
+                self._hold((channel, WHEEL), event, content != CENTRE)
+            self.events.append(event)
 
     @property
     def name(self) -> str:
@@ -211,7 +220,8 @@ class TrackState:
 
     def played(self, channel: int) -> list[Note]:
         """Return the notes of a channel that have ended."""
-        return [note for (c, _), notes in self.notes.items() if c == channel for note in notes]
+        parts = [notes for (c, _), notes in self.notes.items() if c == channel]
+        return [note.values for notes in parts for note in notes]
 
     def _hold(self, key: tuple[int, int], event: Event, is_held: bool) -> None:
         self.held.pop(key, None)
@@ -227,20 +237,13 @@ class TrackState:
         for (channel, pitch), notes in sounding.items():
             played = self.played(channel)
             ends = sorted(onset + length for onset, length, key, _ in played if key == pitch)
-            for onset, velocity, program in notes:
-                following = bisect_right(ends, onset)
-                length = min(max(1, self.tick - onset), longest)
-                length = ends[following] - onset if following < len(ends) else length
-                self.notes[channel, program].append((onset, length, pitch, velocity))
+            for begin, program in notes:
+                following = bisect_right(ends, begin.tick)
+                length = min(max(1, self.tick - begin.tick), longest)
+                length = ends[following] - begin.tick if following < len(ends) else length
+                note = begin.tick, length, pitch, begin.content[1]
+                self.notes[channel, program].append(FileNote(note, begin, None))
         return sum(map(len, sounding.values()))
-
-
-def track_states(file: MidiFile) -> list[TrackState]:
-    """Return what the events of each track say, up to its end."""
-    states = [TrackState() for _ in file.tracks]
-    for state, events in zip(states, file.tracks, strict=True):
-        state.read(file.data, events)
-    return states
 
 
 def drum_channels(states: Sequence[TrackState]) -> set[int]:
@@ -264,5 +267,5 @@ def file_parts(
             parts[DRUM_CHANNEL if channel in drums else channel, program].append((channel, own))
         for (channel, program), keys in sorted(parts.items()):
             is_drum = channel == DRUM_CHANNEL or names_drums(state.name, program)
-            notes = notes_from(note for key in keys for note in state.notes[key])
+            notes = notes_from(note.values for key in keys for note in state.notes[key])
             yield state, keys, Track(state.name, program, is_drum, notes)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -17,11 +18,8 @@ LONGEST = b"\xff\xff\xff\x7f"  # 2^28 - 1 ticks
 
 
 def is_read(data):
-    try:
-        loads(data)
-    except UserError:
-        return False
-    return True
+    with suppress(UserError):
+        return loads(data) is not None
 
 
 GOOD = midi(NOTE + END)
@@ -36,6 +34,7 @@ BROKEN = {
     "format 2": (midi(NOTE + END, NOTE + END, form=2), "separate pieces"),
     "too many tracks": (midi(*[NOTE + END] * 513), "more than 512"),
     "5 bytes of time": (midi(b"\x81\x80\x80\x80\x00\x90\x3c\x50" + NOTE + END), "4 bytes"),
+    "no kind": (midi(NOTE + b"\x00\xff"), "past the end"),
     "text past the end": (midi(NOTE + b"\x00\xff\x01\x7fabc"), "broken"),
     "time past 2^31": (midi((LONGEST + b"\x90\x3c\x00") * 9 + NOTE + END), r"2\^31"),
     "velocity past 127": (midi(b"\x00\x90\x3c\xd0\x60\x80\x3c\x40" + END), "velocity past 127"),
