@@ -7,11 +7,13 @@ weights alone is computed here. Equal loops become one function.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -185,7 +187,7 @@ class _Compiler:
 
     def _input(self, name: str, array: Array) -> int:
         self.arrays[name] = array
-        self.values[name] = view = self._new(array.shape, array.dtype, array)
+        self.values[name] = view = self._new(array, stored=True)
         return view.buffer
 
     def _write_ring(self, ring: _View, source: _View, axis: int) -> None:
@@ -243,9 +245,10 @@ class _Compiler:
 
     # Values
 
-    def _new(self, shape: Sequence[int], dtype: Any, array: Array | None = None) -> _View:
-        self.buffers.append((CODES[np.dtype(dtype).name], math.prod(shape), array))
-        return _View(len(self.buffers) - 1, np.empty(shape, np.int8))
+    def _new(self, array: Array, *, stored: bool = False) -> _View:
+        """Return a buffer for an array, with its elements if they are stored."""
+        self.buffers.append((CODES[array.dtype.name], array.size, array if stored else None))
+        return _View(len(self.buffers) - 1, np.empty(array.shape, np.int8))
 
     def _expression(self, name: str, shape: Sequence[int]) -> _Expression:
         """Return a value, broadcast to a shape, as a part of an expression."""
@@ -261,8 +264,7 @@ class _Compiler:
         """Return a value in its buffer; compute it, or store a constant, if it has none."""
         value = self.values.get(name)
         if not isinstance(value, _View):
-            array = self.arrays[name]
-            view = self._new(array.shape, array.dtype, array if name in self.constants else None)
+            view = self._new(self.arrays[name], stored=name in self.constants)
             if value is not None:
                 self._assign(view, value)
             self.values[name] = value = view
@@ -276,13 +278,12 @@ class _Compiler:
         return view if fills and not given else self._copy(view, name)
 
     def _copy(self, view: _View, name: str) -> _View:
-        copy = self._new(self.arrays[name].shape, self.arrays[name].dtype)
+        copy = self._new(self.arrays[name])
         self._assign(copy, _Expression("{0}", [view]))
         return copy
 
     def _output(self, name: str) -> _View:
-        array = self.arrays[name]
-        self.values[name] = view = self._new(array.shape, array.dtype)
+        self.values[name] = view = self._new(self.arrays[name])
         return view
 
     def _constant(self, node: onnx.NodeProto, index: int) -> Array:
@@ -327,13 +328,10 @@ class _Compiler:
 
     def _elementwise(self, node: onnx.NodeProto) -> None:
         name = node.output[0]
-        shape, given = self.arrays[name].shape, [*node.input]
-        if node.op_type == "Clip":  # either bound may be missing
-            given += [""] * (3 - len(given))
-        bounds = "", "-Infinity", "Infinity"
-        parts = [
+        shape, bounds = self.arrays[name].shape, ("", "-Infinity", "Infinity")
+        parts = [  # of Clip, either bound may be missing
             self._expression(each, shape) if each else _Expression(bound)
-            for each, bound in zip(given, bounds, strict=False)
+            for each, bound in zip_longest(node.input, bounds)
         ]
         self.values[name] = value = _combine(self._template(node), parts)
         if self.uses[name] > 1 or len(value.views) > _MAX_VIEWS:
@@ -389,10 +387,8 @@ class _Compiler:
         terms, result = equation.decode().replace(" ", "").split("->")
         assert "." not in terms
         letters = [*result, *sorted({*terms} - {*result, ","})]
-        views = [self._view(name) for name in node.input]
-        sizes: dict[str, int] = {}
-        for term, view in zip(terms.split(","), views, strict=True):
-            sizes |= zip(term, view.layout.shape, strict=True)
+        pairs = [*zip(terms.split(","), map(self._view, node.input), strict=True)]
+        sizes = {k: n for term, view in pairs for k, n in zip(term, view.layout.shape, strict=True)}
         shape = [sizes[letter] for letter in letters]
 
         def spread(term: str, x: Array) -> Array:
@@ -401,7 +397,6 @@ class _Compiler:
             index = tuple(slice(None) if letter in term else None for letter in letters)
             return np.broadcast_to(x[index], shape)
 
-        pairs = zip(terms.split(","), views, strict=True)
         operands = [view.moved(partial(spread, term)) for term, view in pairs]
         product = "*".join(f"{{{i}}}" for i in range(len(operands)))
         source = _Expression(product, operands)
@@ -417,7 +412,7 @@ class _Compiler:
         table = np.stack([waves.real, waves.imag], axis=1).astype(np.float32)  # [N, 2, N]
         numbers = self._view(node.input[0])[..., 0][..., None, None, :]
         shape = (*made, length)
-        constants = self._new(table.shape, np.float32, table)
+        constants = self._new(table, stored=True)
         source = _Expression("{0}*{1}", [each.broadcast(shape) for each in (numbers, constants)])
         self._fold(node.output[0], source, len(made), "ReduceSum")
 
@@ -443,25 +438,22 @@ class _Compiler:
             index[axis] = slice(first, None if last < -(2**31) else last, step)
         self.values[node.output[0]] = self._view(node.input[0])[tuple(index)]
 
+    def _parts(self, whole: _View, names: Sequence[str], axis: int) -> Iterator[tuple[str, _View]]:
+        """Yield values that lie behind each other along an axis, with their places in the whole."""
+        index: list[Any] = [slice(0)] * whole.layout.ndim
+        for name in names:
+            shape, first = self.arrays[name].shape, index[axis].stop
+            index = [*map(slice, shape)]
+            index[axis] = slice(first, first + shape[axis])
+            yield name, whole[tuple(index)]
+
     def _split(self, node: onnx.NodeProto, axis: int, **_: Any) -> None:
-        view, first = self._view(node.input[0]), 0
-        index: list[Any] = [slice(None)] * view.layout.ndim
-        for name in node.output:
-            last = first + self.arrays[name].shape[axis]
-            index[axis] = slice(first, last)
-            self.values[name] = view[tuple(index)]
-            first = last
+        self.values |= self._parts(self._view(node.input[0]), node.output, axis)
 
     def _concat(self, node: onnx.NodeProto, axis: int) -> None:
-        out, first = self._output(node.output[0]), 0
-        index: list[Any] = [slice(None)] * out.layout.ndim
-        for name in node.input:
-            shape = self.arrays[name].shape
-            index[axis] = slice(first, first + shape[axis])
-            if shape[axis]:
-                part = out[tuple(index)]
-                self._assign(part, self._expression(name, shape))
-            first += shape[axis]
+        for name, part in self._parts(self._output(node.output[0]), node.input, axis):
+            if part.layout.size:
+                self._assign(part, self._expression(name, part.layout.shape))
 
     def _pad(self, node: onnx.NodeProto, mode: bytes) -> None:
         pads, shape = self._constant(node, 1), self.arrays[node.input[0]].shape
@@ -478,8 +470,7 @@ class _Compiler:
         name = node.input[1]
         if name in self.constants and right.ndim == 2 and name not in self.values:
             # Stored with the elements of a sum next to each other.
-            stored = self._new(right.shape[::-1], right.dtype, right.T)
-            self.values[name] = stored.moved(np.transpose)
+            self.values[name] = self._new(right.T, stored=True).moved(np.transpose)
         assert min(left.ndim, right.ndim) > 1
         out = self._output(node.output[0])
         batch = out.layout.shape[:-2]
@@ -549,36 +540,33 @@ class _Compiler:
         after = data.layout.ndim - axis - 1
         rows = data[(*before, 0, ...)][(*before, *dims)].broadcast(shape)
         places = self._view(node.input[1])[(..., *(None,) * after)].broadcast(shape)
-        self._take(out, rows, places, data, axis)
+        self._take(out, rows, [places], data, [axis])
 
-    def _take(self, out: _View, rows: _View, indices: _View, data: _View, axis: int) -> None:
-        """Emit what is at the indices along an axis of the data, from rows at index 0."""
-        step, length = data.layout.strides[axis], data.layout.shape[axis]
+    def _take(
+        self, out: _View, rows: _View, indices: list[_View], data: _View, axes: Sequence[int]
+    ) -> None:
+        """Emit what is at the indices along some axes of the data, from rows at index 0."""
+        steps = [(data.layout.shape[axis], data.layout.strides[axis]) for axis in axes]
 
-        def body(at: str, x: str, index: str) -> str:
-            return f"o[{at}]=a[{x}+from(b[{index}],{length})*{step}];"
+        def body(at: str, x: str, *index: str) -> str:
+            terms = zip(_elements(index, 2), steps, strict=True)
+            place = "+".join(f"from({each},{length})*{step}" for each, (length, step) in terms)
+            return f"o[{at}]=a[{x}+{place}];"
 
-        self._emit([out, rows, indices], body)
+        self._emit([out, rows, *indices], body)
 
     def _gathernd(self, node: onnx.NodeProto, batch_dims: int) -> None:
         assert not batch_dims
         out, data, given = self._output(node.output[0]), *map(self._view, node.input)
         shape, count = out.layout.shape, given.layout.shape[-1]
-        steps, lengths = data.layout.strides[:count], data.layout.shape[:count]
         rows = data[(*(0,) * count, ...)].broadcast(shape)  # at index 0
         after = (None,) * (data.layout.ndim - count)
         indices = [given[(..., i, *after)].broadcast(shape) for i in range(count)]
-
-        def body(at: str, x: str, *index: str) -> str:
-            terms = zip(_elements(index, 2), lengths, steps, strict=True)
-            place = "+".join(f"from({each},{length})*{step}" for each, length, step in terms)
-            return f"o[{at}]=a[{x}+{place}];"
-
-        self._emit([out, rows, *indices], body)
+        self._take(out, rows, indices, data, range(count))
 
     def _gatherelements(self, node: onnx.NodeProto, axis: int) -> None:
         out, data, indices = self._output(node.output[0]), *map(self._view, node.input)
-        self._take(out, _corner(data, indices.layout.shape, axis), indices, data, axis)
+        self._take(out, _corner(data, indices.layout.shape, axis), [indices], data, [axis])
 
     def _scatterelements(self, node: onnx.NodeProto, axis: int, reduction: bytes) -> None:
         assert reduction == b"add"
@@ -607,9 +595,7 @@ def _elements(places: Sequence[str], first: int = 1) -> list[str]:
 
 def _literal(value: float) -> str:
     """Return a number or a truth value as JavaScript, negative ones in brackets."""
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "(-Infinity)"
-    text = repr(int(value) if isinstance(value, bool) else value)
+    text = json.dumps(int(value) if isinstance(value, bool) else value)
     return f"({text})" if text.startswith("-") else text
 
 
@@ -636,11 +622,8 @@ def _loops(
         for number, step in enumerate(steps):
             if not step:
                 continue
-            at[number] = (
-                (f"{i}*{step}" if step != 1 else i)
-                if at[number] == "0"
-                else f"{at[number]}+{i}*{step}"
-            )
+            place = i if step == 1 else f"{i}*{step}"
+            at[number] = place if at[number] == "0" else f"{at[number]}+{place}"
             if depth < len(dims) - 1:
                 text += f"const {i}_{number}={at[number]};"
                 at[number] = f"{i}_{number}"
