@@ -23,10 +23,11 @@ def trained(of: Pair, dropout: float = 0.1):
     return model
 
 
-def outputs_and_gradients(model, length=21):
+def outputs_and_gradients(model, length=21, mixed=False):
     tokens = torch.randint(VOCAB, (2, length), generator=torch.Generator().manual_seed(2))
     torch.manual_seed(3)  # of dropout
-    logits = model(tokens[:, :-1], noise=NoiseKey((4,)))
+    with torch.autocast("cpu", enabled=mixed):
+        logits = model(tokens[:, :-1], noise=NoiseKey((4,)))
     loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
     parameters = dict(model.named_parameters())
     gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
@@ -55,24 +56,25 @@ def test_layers_are_computed_again(of):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("position", "attention", "recompute", "backend", "lengths"),
+    ("position", "attention", "recompute", "backend", "lengths", "mixed"),
     [
-        ("sine_spe", "favor", True, "aot_eager", [21]),
-        ("rope", "softmax", True, "aot_eager", [21]),
-        ("none", "favor", False, "aot_eager", [21, 34]),
-        ("none", "elu", False, "inductor", [21]),
+        ("sine_spe", "favor", True, "aot_eager", [21], False),
+        ("rope", "softmax", True, "aot_eager", [21], False),
+        ("none", "favor", False, "aot_eager", [21, 34], False),
+        ("none", "elu", False, "aot_eager", [21], True),
+        ("none", "elu", False, "inductor", [21], False),
     ],
 )
-def test_layers_are_compiled(position, attention, recompute, backend, lengths):
+def test_layers_are_compiled(position, attention, recompute, backend, lengths, mixed):
     torch.compiler.reset()
     model = trained(pair(position, attention), dropout=0)
-    eager = {length: outputs_and_gradients(model, length) for length in lengths}
+    eager = {length: outputs_and_gradients(model, length, mixed) for length in lengths}
     names = list(model.state_dict())
     model.recompute = recompute
     for layer in model.layers if attention == "softmax" else model.layers[:1]:
         layer.compile(backend=backend)
     for length, (logits, gradients) in eager.items():
-        compiled, same = outputs_and_gradients(model, length)
+        compiled, same = outputs_and_gradients(model, length, mixed)
         torch.testing.assert_close(compiled, logits, rtol=1e-4, atol=1e-5)
         for name, gradient in gradients.items():
             if gradient is not None:

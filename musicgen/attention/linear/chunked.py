@@ -153,76 +153,82 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, norm_q, norm_k, log_decay, out, divisor, kvs, k_sums = ctx.saved_tensors
-        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        grad_nq = grad_nk = None
-        if norm_q is not None:
-            grad_nq, grad_nk = torch.empty_like(norm_q), torch.empty_like(norm_k)
-        grad_kv = grad_k_sum = None
-        if any(ctx.needs_input_grad[6:8]):
-            grad_kv, grad_k_sum = torch.empty_like(kvs[0]), torch.empty_like(k_sums[0])
-        for rows in ctx.plan.groups:
-            # Σ q gᵀ and Σ q h over later chunks, decayed to the end of this one.
-            later_kv = torch.zeros_like(kvs[0, rows].flatten(0, 1))
-            later_k = torch.zeros_like(k_sums[0, rows].flatten(0, 1))
-            for i, chunk in reversed(list(enumerate(ctx.plan.chunks))):
-                within, decay = ctx.plan.pair_weights(rows, chunk, log_decay)
-                kv, k_sum = (x[i, rows].flatten(0, 1) for x in (kvs, k_sums))
-                q_c, k_c, v_c, o_c, d_c, g_c = (
-                    _heads_first(x, rows, chunk) for x in (q, k, v, out, divisor, grad_out)
-                )
-                # Through the division: to the numerator, and to the normaliser.
-                g_c = g_c / d_c
-                h_c = -(g_c * o_c).sum(-1, keepdim=True)
-                to_pairs, to_k = torch.bmm(g_c, v_c.mT), torch.bmm(v_c, later_kv.mT)
-                nq_c = q_c
-                if grad_nq is None or grad_nk is None:
-                    to_pairs += h_c
-                    to_k += later_k.mT
-                else:
-                    nq_c, nk_c = (_by_head(x, rows, chunk) for x in (norm_q, norm_k))
-                    to_norm, to_nq, to_nk = h_c * within, h_c * k_sum.mT, later_k.mT
-                    if decay is not None:
-                        to_nq, to_nk = to_nq * decay.from_start, to_nk * decay.to_end
-                    _write(grad_nq, rows, chunk, to_nq.baddbmm_(to_norm, nk_c))
-                    _write(grad_nk, rows, chunk, torch.baddbmm(to_nk, to_norm.mT, nq_c))
-                to_pairs *= within
-                pairs = torch.bmm(q_c, k_c.mT).mul_(within)
-                to_v = torch.bmm(k_c, later_kv)
+        with torch.autocast(grad_out.device.type, enabled=False):  # compiled, it may be on
+            return _gradients(ctx, grad_out)
+
+
+def _gradients(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradients of the inputs of `_Chunked`."""
+    q, k, v, norm_q, norm_k, log_decay, out, divisor, kvs, k_sums = ctx.saved_tensors
+    grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    grad_nq = grad_nk = None
+    if norm_q is not None:
+        grad_nq, grad_nk = torch.empty_like(norm_q), torch.empty_like(norm_k)
+    grad_kv = grad_k_sum = None
+    if any(ctx.needs_input_grad[6:8]):
+        grad_kv, grad_k_sum = torch.empty_like(kvs[0]), torch.empty_like(k_sums[0])
+    for rows in ctx.plan.groups:
+        # Σ q gᵀ and Σ q h over later chunks, decayed to the end of this one.
+        later_kv = torch.zeros_like(kvs[0, rows].flatten(0, 1))
+        later_k = torch.zeros_like(k_sums[0, rows].flatten(0, 1))
+        for i, chunk in reversed(list(enumerate(ctx.plan.chunks))):
+            within, decay = ctx.plan.pair_weights(rows, chunk, log_decay)
+            kv, k_sum = (x[i, rows].flatten(0, 1) for x in (kvs, k_sums))
+            q_c, k_c, v_c, o_c, d_c, g_c = (
+                _heads_first(x, rows, chunk) for x in (q, k, v, out, divisor, grad_out)
+            )
+            # Through the division: to the numerator, and to the normaliser.
+            g_c = g_c / d_c
+            h_c = -(g_c * o_c).sum(-1, keepdim=True)
+            to_pairs, to_k = torch.bmm(g_c, v_c.mT), torch.bmm(v_c, later_kv.mT)
+            nq_c = q_c
+            if grad_nq is None or grad_nk is None:
+                to_pairs += h_c
+                to_k += later_k.mT
+            else:
+                nq_c, nk_c = (_by_head(x, rows, chunk) for x in (norm_q, norm_k))
+                to_norm, to_nq, to_nk = h_c * within, h_c * k_sum.mT, later_k.mT
                 if decay is not None:
-                    to_v *= decay.to_end
-                _write(grad_v, rows, chunk, to_v.baddbmm_(pairs.mT, g_c))
-                if decay is not None:
-                    g_c, h_c = g_c * decay.from_start, h_c * decay.from_start
-                    to_k *= decay.to_end
-                    later_kv *= decay.total
-                    later_k *= decay.total
-                _write(grad_k, rows, chunk, to_k.baddbmm_(to_pairs.mT, q_c))
-                to_q = torch.bmm(g_c, kv.mT)
-                if norm_q is None:
-                    to_q.addcmul_(h_c, k_sum.mT)
-                _write(grad_q, rows, chunk, to_q.baddbmm_(to_pairs, k_c))
-                later_kv.baddbmm_(q_c.mT, g_c)
-                later_k.baddbmm_(nq_c.mT, h_c)
-                if chunk.start in ctx.plan.points:
-                    for x in (later_kv, later_k):
-                        x *= ctx.plan.points[chunk.start][rows].flatten(0, 1)[..., None]
-            if grad_kv is not None and grad_k_sum is not None:
-                grad_kv[rows] = later_kv.unflatten(0, (-1, q.shape[2]))
-                grad_k_sum[rows] = later_k.unflatten(0, (-1, q.shape[2]))
-        grad_decay = None
-        if log_decay is not None and ctx.needs_input_grad[5]:
-            # Of token i: Σ ∂pair over the pairs m < i ≤ n, where Σ_m ∂pair is q·∂q and Σ_n ∂pair is
-            # k·∂k. In high precision, as large terms cancel.
-            dtype = precise(q)
-            flow = _flow(q, grad_q, dtype) - _flow(k, grad_k, dtype)  # [B, L, H]
-            if grad_nq is not None and grad_nk is not None:
-                flow += _flow(norm_q, grad_nq, dtype) - _flow(norm_k, grad_nk, dtype)
-            grad_decay = flow.flip(1).cumsum(1).flip(1)
-            grad_decay = grad_decay.sum_to_size(log_decay.shape).to(log_decay.dtype)
-        grad_first = (grad_kv, None if grad_k_sum is None else grad_k_sum[..., 0])
-        grads = (grad_q, grad_k, grad_v, grad_nq, grad_nk, grad_decay, *grad_first)
-        return *grads, None, None, None
+                    to_nq, to_nk = to_nq * decay.from_start, to_nk * decay.to_end
+                _write(grad_nq, rows, chunk, to_nq.baddbmm_(to_norm, nk_c))
+                _write(grad_nk, rows, chunk, torch.baddbmm(to_nk, to_norm.mT, nq_c))
+            to_pairs *= within
+            pairs = torch.bmm(q_c, k_c.mT).mul_(within)
+            to_v = torch.bmm(k_c, later_kv)
+            if decay is not None:
+                to_v *= decay.to_end
+            _write(grad_v, rows, chunk, to_v.baddbmm_(pairs.mT, g_c))
+            if decay is not None:
+                g_c, h_c = g_c * decay.from_start, h_c * decay.from_start
+                to_k *= decay.to_end
+                later_kv *= decay.total
+                later_k *= decay.total
+            _write(grad_k, rows, chunk, to_k.baddbmm_(to_pairs.mT, q_c))
+            to_q = torch.bmm(g_c, kv.mT)
+            if norm_q is None:
+                to_q.addcmul_(h_c, k_sum.mT)
+            _write(grad_q, rows, chunk, to_q.baddbmm_(to_pairs, k_c))
+            later_kv.baddbmm_(q_c.mT, g_c)
+            later_k.baddbmm_(nq_c.mT, h_c)
+            if chunk.start in ctx.plan.points:
+                for x in (later_kv, later_k):
+                    x *= ctx.plan.points[chunk.start][rows].flatten(0, 1)[..., None]
+        if grad_kv is not None and grad_k_sum is not None:
+            grad_kv[rows] = later_kv.unflatten(0, (-1, q.shape[2]))
+            grad_k_sum[rows] = later_k.unflatten(0, (-1, q.shape[2]))
+    grad_decay = None
+    if log_decay is not None and ctx.needs_input_grad[5]:
+        # Of token i: Σ ∂pair over the pairs m < i ≤ n, where Σ_m ∂pair is q·∂q and Σ_n ∂pair is
+        # k·∂k. In high precision, as large terms cancel.
+        dtype = precise(q)
+        flow = _flow(q, grad_q, dtype) - _flow(k, grad_k, dtype)  # [B, L, H]
+        if grad_nq is not None and grad_nk is not None:
+            flow += _flow(norm_q, grad_nq, dtype) - _flow(norm_k, grad_nk, dtype)
+        grad_decay = flow.flip(1).cumsum(1).flip(1)
+        grad_decay = grad_decay.sum_to_size(log_decay.shape).to(log_decay.dtype)
+    grad_first = (grad_kv, None if grad_k_sum is None else grad_k_sum[..., 0])
+    grads = (grad_q, grad_k, grad_v, grad_nq, grad_nk, grad_decay, *grad_first)
+    return *grads, None, None, None
 
 
 def _flow(x: Tensor, grad: Tensor, dtype: torch.dtype) -> Tensor:
