@@ -82,7 +82,7 @@ class AverageWeights(WeightAveraging):
     def __init__(self, ema_decay: float) -> None:
         def average(averaged: Tensor, weights: Tensor, step: Tensor) -> Tensor:
             weight = (9 / (10 + step)).clamp(min=1 - ema_decay)
-            return averaged.lerp(weights, weight.to(averaged.dtype))
+            return averaged.lerp(weights.to(averaged.dtype), weight.to(averaged.dtype))
 
         super().__init__(use_buffers=False, avg_fn=average)
 

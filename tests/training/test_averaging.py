@@ -70,7 +70,7 @@ def test_samples_are_of_the_average(run, tmp_path, monkeypatch):
 def test_averaging_can_begin_at_a_resume_and_its_end_is_told(run, tmp_path, capsys):
     run("first", "trainer.max_steps=2", "scheduler.max_steps=6")
     last = tmp_path / "first/checkpoints/last.ckpt"
-    run("first", *ON, "trainer.max_steps=4", resume=last)
+    run("first", *ON, "trainer.max_steps=4", "trainer.precision=bf16-true", resume=last)
     assert CURRENT in saved(tmp_path / "first")
     run("first", "trainer.max_steps=5", "scheduler.max_steps=6", resume=last)
     assert CURRENT not in saved(tmp_path / "first")
