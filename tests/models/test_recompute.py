@@ -60,8 +60,7 @@ def test_layers_are_computed_again(of):
     [
         ("sine_spe", "favor", True, "aot_eager", [21], False),
         ("rope", "softmax", True, "aot_eager", [21], False),
-        ("none", "favor", False, "aot_eager", [21, 34], False),
-        ("none", "elu", False, "aot_eager", [21], True),
+        ("none", "elu", False, "aot_eager", [21, 34], True),
         ("none", "elu", False, "inductor", [21], False),
     ],
 )
