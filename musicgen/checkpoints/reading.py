@@ -16,7 +16,7 @@ from musicgen.checkpoints.content import CheckpointContent, class_name
 from musicgen.checkpoints.folders import read_folder
 from musicgen.errors import ParameterError, UserError, errors_name
 from musicgen.models import Transformer
-from musicgen.position import SPE
+from musicgen.position import SPE, SineSPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_int
@@ -107,8 +107,8 @@ def with_realizations(
         UserError: the encoding has no realizations, or no exact limit.
     """
     check_int("num_realizations", num_realizations, none_means="the exact limit")
-    if not isinstance(model.position, SPE):
-        expected = "the model's positional encoding has no realizations; only SPE has"
+    if not isinstance(model.position, SPE if num_realizations else SineSPE):
+        expected = "only SPE has realizations, and only sine_spe their exact limit (null)"
         raise ParameterError("num_realizations", num_realizations, expected)
     if num_realizations == model.position.num_realizations:
         return model, content

@@ -77,11 +77,13 @@ def test_random_features_keep_their_number_and_are_drawn_by_seed(tokens, num_fea
         assert np.isfinite(position_losses(changed, tokens, NoiseKey((0,)))).all()
 
 
-def test_encodings_without_realizations_are_refused():
-    with pytest.raises(UserError, match="num_realizations=4: the model's positional encoding has"):
-        small_model().with_realizations(4)
+def test_numbers_of_realizations_that_an_encoding_cannot_have_are_refused():
+    conv = small_model(position=SPE | {"_target_": "musicgen.position.ConvSPE"})
+    for music, number in ((small_model(), 4), (conv, None)):
+        with pytest.raises(UserError, match=f"^num_realizations={number}: only SPE has"):
+            music.with_realizations(number)
     with pytest.raises(UserError, match="num_realizations=0: expected"):
-        small_model().with_realizations(0)
+        conv.with_realizations(0)
 
 
 def test_a_bar_that_the_length_cuts_is_left_out():
