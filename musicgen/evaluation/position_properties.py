@@ -88,8 +88,7 @@ def plot_kernels(
         drawings: kernels, each with the coordinate of its lags, the lags, and the training length.
     """
     num_rows = max(len(kernel.profile) for kernel, *_ in drawings)
-    size = 3.2 * len(drawings) + 0.8, 1.6 * num_rows + 0.5  # inches
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure((3.2 * len(drawings) + 0.8, 1.6 * num_rows + 0.5), layout="constrained")
     grid = figure.subplots(num_rows, len(drawings), squeeze=False)
     for panels, (kernel, coordinate, lags, length) in zip(grid.T, drawings, strict=True):
         for axes in panels[len(kernel.profile) :]:
@@ -100,6 +99,7 @@ def plot_kernels(
             which = "all layers" if len(kernel.profile) == 1 else f"layer {layer}"
             axes.set_title(f"{kernel.name}, {which}", fontsize="small")
             axes.set_xlabel(f"lag ({coordinate})", fontsize="x-small")
+            axes.set_ylabel("weight (head 0: dark)", fontsize="x-small")
             axes.tick_params(labelsize="x-small")
             axes.grid(alpha=0.3)
             for end in (-length, length):
