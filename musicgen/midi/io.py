@@ -12,13 +12,7 @@ import symusic
 
 from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
-from musicgen.midi.events import (
-    KEY_SIGNATURE,
-    MARKER,
-    TEMPO_CHANGE,
-    TIME_SIGNATURE,
-    read_text,
-)
+from musicgen.midi.events import KEY_SIGNATURE, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, read_text
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
 from musicgen.midi.score import (
     TEMPO,

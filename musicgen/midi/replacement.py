@@ -5,14 +5,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from musicgen.errors import UserError
-from musicgen.midi.events import (
-    DRUM_CHANNEL,
-    MARKER,
-    META,
-    Event,
-    number_bytes,
-    read_text,
-)
+from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, number_bytes, read_text
 from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
 from musicgen.midi.score import Marker, Score
 from musicgen.midi.tracks import Note, TrackState, file_parts, open_file

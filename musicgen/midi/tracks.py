@@ -14,6 +14,7 @@ from musicgen.midi.events import (
     DRUM_CHANNEL,
     END_OF_TRACK,
     META,
+    SYSEX,
     TRACK_NAME,
     Event,
     broken,
@@ -32,6 +33,12 @@ _LONGEST_WRAPPER = 1024  # bytes before the header of a file in RIFF or MacBinar
 _DAMAGED = re.compile(rb"Q(.{0,2}\Z|\0{3})|X(.{0,3}\Z|\0)|Y(.?\Z|[\x08-\xf8])", re.DOTALL)
 _NO_MEANING = 0x7F  # the kind of meta events of a single program
 _DRUM_BANKS = (120, 126, 127)  # of GM2 and XG
+# Messages of GS and XG by which a part is of drums, and the channels of parts: of XG, then of GS.
+_DRUM_PART = re.compile(
+    rb"(?:A.B\x12@(?=[\x10-\x1f]\x15[\x01\x02])|C.L\x08(?=[\x00-\x0f]\x07[\x01-\x05]))(.)",
+    re.DOTALL,
+)
+_CHANNELS = (*range(16), DRUM_CHANNEL, *range(DRUM_CHANNEL), *range(DRUM_CHANNEL + 1, 16))
 
 BANK, SUSTAIN, SOSTENUTO = 0, 64, 66  # controllers
 LEVELS = {7: 100, 11: 127}  # controllers of volume and expression, and where they begin
@@ -162,7 +169,7 @@ class TrackState:
         held: the last events of pedals and wheels that are not at rest, by channel and controller.
         num_pedalled: notes that have ended while the sustain pedal is down.
         levels: tick and value of each change of a level, by channel and controller.
-        banks: those of channels before their first notes.
+        banks: before a channel's first notes, by it and `BANK`; of drums by a message: `SYSEX`.
         tick: of the last event.
     """
 
@@ -177,7 +184,7 @@ class TrackState:
     held: dict[tuple[int, int], Event] = field(default_factory=dict)
     num_pedalled: int = 0
     levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=_lists)
-    banks: dict[int, int] = field(default_factory=dict)
+    banks: dict[tuple[int, int], int] = field(default_factory=dict)
     tick: int = 0
 
     def read(self, events: Iterable[Event]) -> None:
@@ -207,7 +214,9 @@ class TrackState:
             elif kind == 0xB and content[0] in (SUSTAIN, SOSTENUTO):
                 self._hold((channel, content[0]), event, content[1] >= 64)
             elif kind == 0xB and content[0] == BANK and channel not in self.struck:
-                self.banks[channel] = content[1]
+                self.banks[channel, BANK] = content[1]
+            elif status == SYSEX and (match := _DRUM_PART.search(content)):
+                self.banks[_CHANNELS[match[1][0]], SYSEX] = _DRUM_BANKS[-1]
             elif kind == 0xE:
                 self._hold((channel, WHEEL), event, content != CENTRE)
             self.events.append(event)
@@ -249,7 +258,7 @@ class TrackState:
 def drum_channels(states: Sequence[TrackState]) -> set[int]:
     """Return the channels of drums: 9, and those whose first notes have a bank of drums."""
     banks = [each for state in states for each in state.banks.items()]
-    return {DRUM_CHANNEL, *(channel for channel, bank in banks if bank in _DRUM_BANKS)}
+    return {DRUM_CHANNEL, *(channel for (channel, _), bank in banks if bank in _DRUM_BANKS)}
 
 
 def file_parts(

@@ -90,6 +90,9 @@ def test_names_that_are_not_utf8(raw, name):
         ([(0, b"\xb4\x07\x64"), (0, b"\x00\x7e"), *program(25, 4)], True),  # running status
         ([(0, b"\xb4\x00\x00"), *program(25, 4)], False),
         ([(0, b"\xb4\x00\x7f"), (0, b"\xb4\x00\x00")], False),
+        ([(0, b"\xf0\x0aA\x10B\x12@\x15\x15\x01\x15\xf7"), (0, b"\xb4\x00\x00")], True),  # GS
+        ([(0, b"\xf0\x08C\x10L\x08\x04\x07\x02\xf7")], True),  # XG
+        ([(0, b"\xf0\x08C\x10L\x08\x04\x07\x00\xf7")], False),
         (meta(0, 3, b"Drum Kit"), True),
         (meta(0, 3, b"percussion"), True),
         (meta(0, 3, b"Steel Drums"), False),
@@ -99,15 +102,14 @@ def test_names_that_are_not_utf8(raw, name):
 def test_drums_are_found_by_bank_and_name(events, is_drum):
     played = notes((0, 36), (480, 38), channel=4)
     for tracks in ([[*events, *played]], [events, played]):
-        if len(tracks) == 1 or any(event[0] >> 4 == 0xB for _, event in events):
+        if len(tracks) == 1 or any(0xB0 <= event[0] <= 0xF0 for _, event in events):
             score = loads(PromptFile(tracks).data())
             assert [t.is_drum for t in score.tracks if len(t.notes)] == [is_drum]
 
 
 def test_a_program_belongs_to_its_channel_in_whichever_track():
     setup = [*program(48, 0), *program(33, 1)]
-    own = [*program(5, 0), *MELODY]
-    tracks = loads(PromptFile([setup, MELODY, SECOND, own]).data()).tracks
+    tracks = loads(PromptFile([setup, MELODY, SECOND, [*program(5, 0), *MELODY]]).data()).tracks
     assert [t.program for t in tracks if len(t.notes)] == [48, 33, 5]
 
 
