@@ -8,10 +8,8 @@ def test_escape_sequences_are_not_sent_to_the_terminal():
     hostile = "\x1b]0;owned\x07\x1b[2Jsong\r\u202egnos\x9b1m\udcff.mid"
     shown = printable(hostile)
     assert shown == "?]0;owned??[2Jsong??gnos?1m?.mid"
-    assert (
-        printable("Señor [x]\tété\u00a0(1) 日本 🎵.mid\n")
-        == "Señor [x]\tété\u00a0(1) 日本 🎵.mid\n"
-    )
+    plain = "Señor [x]\tété\u00a0(1) 日本 🎵.mid\n"
+    assert printable(plain) == plain
     with console.capture() as capture:
         log(hostile)
     assert capture.get() == shown + "\n"

@@ -19,7 +19,7 @@ from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, readable, summarise, write_csv
 from musicgen.validation import check_choice
 
-LEGEND = f"n: pieces; in brackets: {CONFIDENCE:.0%} intervals of means over pieces, or of draws"
+LEGEND = f"n: pieces; in brackets: {CONFIDENCE:.0%} confidence intervals of means over pieces"
 
 
 def main(cfg: DictConfig) -> None:
@@ -51,8 +51,7 @@ def run_measure(name: str, settings: dict[str, Any], inputs: Inputs, out: Path) 
     except ParameterError as error:
         if error.name not in measure.keywords:
             raise
-        key = f"metric.{name}.{error.name}"
-        raise ParameterError(key, error.value, error.expected) from None
+        raise ParameterError(f"metric.{name}.{error.name}", error.value, error.expected) from None
     table = summarise(rows)
     if table != rows:
         write_csv(rows, out / f"{name}_pieces.csv")

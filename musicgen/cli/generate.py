@@ -74,8 +74,7 @@ def main(cfg: DictConfig) -> None:
                     write_bytes(out / name, written[0])
                     done[name] = piece, written
                     if soundfont:
-                        audio = (out / name).with_suffix(".wav")
-                        soundfont.write_wav(loads(written[0]), audio)
+                        soundfont.write_wav(loads(written[0]), (out / name).with_suffix(".wav"))
                     progress.update(bar, description=f"{len(done)} of {len(names)} pieces")
         finally:  # also if the command is stopped
             if done:
@@ -143,7 +142,7 @@ def read_prompts(
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
     prompts, errors, prompt_bars = [], [], cfg.prompt_bars
     if prompt_bars == "auto":
-        prompt_bars = None if request.keep else PROMPT_BARS
+        prompt_bars = None if request.keeps else PROMPT_BARS
     for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
             prompts.append(model.prompt(sources[name](), name, prompt_bars, request))

@@ -88,17 +88,19 @@ class Continuation:
             rests = [not len(track.notes) for track in prompt.piece.clip(*window).tracks]
             parts = [i for i in prompt.kept.written if not (rests[i] and len(played[i].notes))]
             written = [new.tracks[i] for i in parts]  # but those that rest there
-        silent = [track.name for track in written if not len(track.notes)]
+        held = max(prompt.end_tick + 1, min(prompt.end_tick + 4 * TICKS_PER_BEAT, self.score.end))
+        sounds = {t.name for t in self.score.tracks if replace(self.score, tracks=[t]).end >= held}
+        silent = [t.name for t in written if not len(t.notes) and t.name not in sounds]
         where = f"{prompt.name}, continuation {self.sample + 1}"
         if new.num_notes < SPARSE * per_bar * self.bars:
             count = f"{pluralize(new.num_notes, 'notes')} in {pluralize(self.bars, 'bars')}"
             why = "which is probably unlike the music that the model learned; try another model"
             return f"{where}: {count}, after {per_bar:.3g} a bar in the prompt, {why}"
-        if silent or not new.num_notes:
+        if silent or not (new.num_notes or written):
             some = f" for {', '.join(silent)}" if silent else ""
             known = prompt.kept and any(len(prompt.piece.tracks[i].notes) for i in prompt.written)
             cure = "; prompt_bars=8 keeps first bars of theirs, to go on from"
-            return f"{where}: no notes{some}" + cure * bool(known and not prompt.end_time)
+            return f"{where}: no notes{some}" + cure * bool(known and prompt.span == (0, np.inf))
         return ""
 
     def midi_file(self, keep_prompt: KeepPrompt = "original") -> tuple[bytes, int, str]:

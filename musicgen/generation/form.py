@@ -57,7 +57,6 @@ def form_biases(form: str, section_bars: int, max_lag: int) -> Tensor:
     num_bars = len(form) * section_bars
     letters = torch.tensor([ord(letter) for letter in form]).repeat_interleave(section_bars)
     lags = torch.arange(max_lag + 1)
-    bars = torch.arange(num_bars)[:, None]
-    same = letters[(bars - lags) % num_bars] == letters[:, None]
+    same = letters[(torch.arange(num_bars)[:, None] - lags) % num_bars] == letters[:, None]
     returns = same & (lags > 0) & (lags % section_bars == 0)
     return STRENGTH * (returns.float() - (~same).float())

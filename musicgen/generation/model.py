@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias
 from musicgen.generation.prompts import (
@@ -143,16 +143,18 @@ class MusicModel:
             name = name or (Path(music).name if is_path else "prompt")
             if not request.keeps:  # whose own notes stay
                 score = self.tokenizer.in_time(score)
-            if self.tokenizer.chords:
-                score = with_chords(score, self.content.config["loader"]["chords"])
             if request.key_signatures:
                 score = replace(score, key_signatures=request.key_signatures)
+            loader, has_chords = self.content.config["loader"], self.tokenizer.chords
+            read = with_chords(score, loader["chords"] if has_chords else "markers")
             if request.keeps:
                 check_int("prompt_bars", prompt_bars, 0, none_means="none of the written parts")
+                if request.rewritten and prompt_bars is not None:
+                    raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
                 bars = request.rewritten or (prompt_bars or 0, None)
-                keep, progression = request.keep, request.progression
-                return kept_prompt(self.tokenizer, score, name, keep, bars, progression, data)
-            prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, request.tempo)
+                parts = self.tokenizer, score, name, request.keep, bars, read.markers
+                return kept_prompt(*parts, request.progression, data)
+            prompt = make_prompt(self.tokenizer, read, name, prompt_bars, data, request.tempo)
         if request.progression is not None:
             end = request.end_time(prompt)
             assert end is not None

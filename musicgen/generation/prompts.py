@@ -18,7 +18,7 @@ from musicgen.tokenization.base import (
     Tokenizer,
 )
 from musicgen.tokenization.chords.progression import schedule
-from musicgen.tokenization.chords.symbols import CHORDS, chord_index, spelled
+from musicgen.tokenization.chords.symbols import CHORDS, ROOTS, chord_index, spelled
 from musicgen.tokenization.remi.metre import without_long_gaps
 from musicgen.validation import check_int
 
@@ -159,8 +159,7 @@ def make_prompt(
     signatures = score.time_signatures
     if (start_time + end_time - bars[bar]) % last_bar and metre.tick != end:
         # The tokens' bars are not the file's: they begin so that they end with the prompt.
-        signatures = sorted([*signatures, metre._replace(tick=end)])
-        score = replace(score, time_signatures=signatures)
+        score = replace(score, time_signatures=sorted([*signatures, metre._replace(tick=end)]))
         return make_prompt(tokenizer, score, name, prompt_bars, data, tempo)
     end_tick = end_time * step
     piece = grid.clip(start_time * step, grid.end + 1)
@@ -208,6 +207,7 @@ def kept_prompt(
     name: str,
     keep: Sequence[str],
     bars: tuple[int, int | None],
+    markers: Sequence[Marker],
     progression: list[list[int]] | None = None,
     data: bytes | None = None,
 ) -> Prompt:
@@ -216,8 +216,9 @@ def kept_prompt(
     Args:
         keep: names of decoded tracks.
         bars: the first that is written, from 0, and the one after the last; None: to the end.
-        progression: the chords of each of the bars, see `parse_progression`; None: the piece's,
-            but for chords that were recognised, since they tell the parts to be written.
+        markers: the piece's, with chords that were recognised, which the model reads before these
+            bars; in them they tell the parts to be written.
+        progression: the chords of each of the bars, see `parse_progression`; None: the piece's.
         data: the MIDI file that the score was read from.
 
     Raises:
@@ -229,18 +230,18 @@ def kept_prompt(
         raise UserError(f"{name}: rewrite: expected some of its {len(lines) - 1} bars")
     first = lines[min(bars[0], len(lines) - 1)]
     end = lines[-1 if bars[1] is None else bars[1]]
-    recognised = "chords recognised" in score.repairs
     chords = [m for m in score.markers if chord_index(m.text) is not None]
     others = [m for m in score.markers if chord_index(m.text) is None]
-    stay = [m for m in chords if not (first <= m.tick < end or recognised)]
+    stay = [m for m in chords if not first <= m.tick < end]
     if progression is not None:
         changes = schedule(progression, lines[bars[0] : lines.index(end) + 1]).tolist()
-        asked = [Marker(tick, CHORDS[chord]) for tick, chord in changes]
-        if bars[1] is not None:  # the chord in force behind the bars stays
-            stay += [m._replace(tick=end) for m in chords if m.tick <= end and not recognised][-1:]
+        names = note_names(score) or ROOTS
+        asked = [Marker(tick, spelled(CHORDS[chord], names)) for tick, chord in changes]
+        if end < lines[-1]:  # the chord in force behind the bars stays
+            stay += [m._replace(tick=end) for m in chords if m.tick <= end][-1:]
     else:
-        asked = [m for m in chords if first <= m.tick < end and not recognised]
-    seen = sorted([*others, *asked, *(m for m in chords if m.tick < first)], key=lambda m: m.tick)
+        asked = [m for m in chords if first <= m.tick < end]
+    seen = sorted([m for m in markers if m.tick < first or m in others] + asked, key=lambda m: m[0])
     own = replace(score, markers=sorted({*others, *asked, *stay}))
     # The tokens' bars may not be the file's: they begin where it is cut.
     cuts = [score.metre_at(tick)._replace(tick=tick) for tick in (first, end)]
@@ -253,8 +254,9 @@ def kept_prompt(
         kept = tokenizer.keep_parts(score, keep, start, stop)
     if not (kept.given < 0).any():
         raise UserError(f"{name}: nothing is left to write")
-    at = (np.interp([m.tick for m in asked], *kept.places) * float(per_tick)).round().tolist()
-    steps = [(tick, chord_index(m.text) or 0) for tick, m in zip(at, asked, strict=True)]
+    in_force = [m._replace(tick=first) for m in chords if m.tick < first][-1:] + asked
+    at = (np.interp([m.tick for m in in_force], *kept.places) * float(per_tick)).round().tolist()
+    steps = [(tick, chord_index(m.text) or 0) for tick, m in zip(at, in_force, strict=True)]
     start = round(np.interp(first, *kept.places) * per_tick) if first else 0
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
 

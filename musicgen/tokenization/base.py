@@ -179,8 +179,7 @@ class Tokenizer(ABC):
 
         Without bars among the tokens, each has `bar_length` grid steps.
         """
-        last = self.times(self.until_end(tokens)).max(initial=0)
-        return np.arange(0, last + 1, bar_length)
+        return np.arange(0, self.times(self.until_end(tokens)).max(initial=0) + 1, bar_length)
 
     def bar_length(self, score: Score) -> int:
         """Return the grid steps in a bar of this piece, in its first metre."""

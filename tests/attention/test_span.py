@@ -150,8 +150,7 @@ def test_relative_encodings_are_the_four_terms(build, causal):
     position = build(1, HEADS, WIDTH, HEADS * WIDTH)
     for length in (2, 63, 150):
         compare(None, indices(length) + 3, position=position, causal=causal)
-    mask = padding(50, 50, 30)
-    compare(None, indices(50), position=position, causal=causal, key_mask=mask)
+    compare(None, indices(50), position=position, causal=causal, key_mask=padding(50, 50, 30))
     time = torch.randint(0, 3, (2, 150)).cumsum(1)[..., None]
     compare(None, time, position=position, causal=causal)
 

@@ -22,8 +22,7 @@ def test_the_composed_corpus_fits_the_tokenizer(config, tmp_path):
     assert build(config("train", "data.kind=groove")).encoded.corpus.kind == "groove"
     assert config("train", "tokenizer._target_=musicgen.tokenization.Songs").data.kind == "songs"
     for data in (pop, groove):
-        batch = next(iter(data.train_dataloader()))
-        assert batch.tokens.shape == (2, LENGTH)
+        assert next(iter(data.train_dataloader())).tokens.shape == (2, LENGTH)
         assert [len(data.encoded.split(name)) for name in ("train", "val", "test")] == [4, 1, 1]
 
 

@@ -39,8 +39,7 @@ def test_report_says_what_was_continued_and_links_audio(run, workplace):
 
 def test_copied_music_is_found_with_its_source(run, workplace):
     assert run(*GENERATE, "originality=true", "num_samples=2", "out=known").returncode == 0
-    page = (workplace / "known/report.html").read_text()
-    assert "longest known passage (notes)" in page
+    assert "longest known passage (notes)" in (workplace / "known/report.html").read_text()
     for song in (workplace / "data").rglob("pop_*.mid"):
         shutil.copy(song, (workplace / "known"))
     succeed(run("evaluate.py", "metrics=originality", "generated=known", "out=original"))

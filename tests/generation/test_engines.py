@@ -25,8 +25,7 @@ def decode(engine: Engine, rows: int, count: int = 24) -> torch.Tensor:
     _, state = engine.prefill(tokens(1, PROMPT), positions[None, :PROMPT])
     state, out = state.select(torch.zeros(rows, dtype=int)), []
     for n in range(count):
-        position = positions[PROMPT + n].expand(rows, -1)
-        logits, state = engine.step(ids[n, :rows], position, state)
+        logits, state = engine.step(ids[n, :rows], positions[PROMPT + n].expand(rows, -1), state)
         out.append(torch.zeros(len(out[0]) if out else rows, VOCAB))
         out[-1][:rows] = logits
         if n % 4 == 3 and rows > 1:

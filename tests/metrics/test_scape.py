@@ -27,8 +27,7 @@ def brute_force(similarities: np.ndarray, first: int, length: int) -> float:
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
 def test_fitness_is_that_of_the_best_choice(n):
-    rng = np.random.default_rng(n)
-    similarities = rng.uniform(-0.5, 1, (n, n))
+    similarities = np.random.default_rng(n).uniform(-0.5, 1, (n, n))
     similarities = (similarities + similarities.T) / 2
     np.fill_diagonal(similarities, 1)
     fitness = fitness_scape(similarities)

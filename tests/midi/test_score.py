@@ -63,8 +63,7 @@ def test_clip_does_not_change_the_original(score):
 
 @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(1, 1000))
 def test_a_clip_of_a_clip_is_a_clip(start, skip, length):
-    rng = np.random.default_rng(start)
-    ticks = np.sort(rng.integers(0, 1500, 9)).tolist()
+    ticks = np.sort(np.random.default_rng(start).integers(0, 1500, 9)).tolist()
     score = Score(
         480,
         [Track(notes=notes_from((t, 5, 60, 80) for t in ticks))],

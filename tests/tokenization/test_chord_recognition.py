@@ -101,6 +101,9 @@ def test_sources_of_chords():
     plain = piece(rows, markers=[Marker(0, "Verse")])
     annotated = piece(rows, markers=[Marker(0, "Verse"), Marker(0, "F_M_D")])
     recognised = [Marker(0, "Verse"), Marker(0, "D_m")]
+    later = [Marker(2 * BEAT, "Coda"), Marker(4 * BEAT, "G_M"), Marker(4 * BEAT, "Coda")]
+    found = with_chords(piece(rows + block(3, 4 * BEAT, BEAT), markers=later), "auto")
+    assert found.markers == [Marker(0, "D_m"), later[0], later[2], later[1]]
     for source, of_plain, of_annotated in (
         ("markers", plain.markers, annotated.markers),
         ("auto", recognised, annotated.markers),

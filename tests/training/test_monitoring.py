@@ -124,7 +124,6 @@ def test_a_resumed_run_repeats_no_rows(tmp_path):
     first = [(0, "train/loss"), (1, "train/loss"), (1, "val/loss")]
     assert log(tmp_path, validation, train[2]) == [*first, (2, "train/loss")]
     # Without a validation, the rows of the first step are replaced, with new columns too.
-    new = (2, {"lr": 0.5})
-    assert log(tmp_path, new, train[2]) == [*first, (2, "lr"), (2, "train/loss")]
+    assert log(tmp_path, (2, {"lr": 0.5}), train[2]) == [*first, (2, "lr"), (2, "train/loss")]
     # A test alone keeps all rows.
     assert log(tmp_path, (0, {"test/loss": 1.0}))[-2:] == [(2, "train/loss"), (0, "test/loss")]

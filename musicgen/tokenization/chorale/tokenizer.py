@@ -75,8 +75,7 @@ class Chorale(Tokenizer):
         self._to_ahead = self.families["Ahead"].start - self.families["Pitch"].start
 
     def grammar(self) -> ChoraleGrammar:
-        limit = self.max_beats * self.steps_per_beat
-        return ChoraleGrammar(self.vocabulary, self.families, limit)
+        return ChoraleGrammar(self.vocabulary, self.families, self.max_beats * self.steps_per_beat)
 
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else find_voice(track.name)

@@ -43,16 +43,17 @@ FloatArray = NDArray[np.float64]
 def with_chords(score: Score, source: ChordSource) -> Score:
     """Return the score with chord markers from a source; other markers stay.
 
-    `markers`: the score's own; `recognised`: from its notes; `auto`: the score's own if it has any,
-    otherwise recognised; `none`: no chords.
+    `markers`: the score's own; `recognised`: from its notes; `auto`: the score's own, and those
+    recognised in the bars before the first of them; `none`: no chords.
     """
     check_choice("source", source, get_args(ChordSource))
     others = [marker for marker in score.markers if chord_index(marker.text) is None]
-    annotated = len(others) < len(score.markers)
-    if source == "markers" or (source == "auto" and annotated):
+    own = [marker for marker in score.markers if source == "auto" and marker not in others]
+    first = own[0].tick if own else np.inf
+    if source == "markers" or first < score.start + score.bar_ticks(score.first_metre()):
         return score
-    chords = [] if source == "none" else recognise_chords(score)
-    markers = sorted([*others, *chords], key=lambda marker: marker.tick)
+    chords = [] if source == "none" else [m for m in recognise_chords(score) if m.tick < first]
+    markers = sorted([*others, *chords, *own], key=lambda marker: marker.tick)
     repairs = [*score.repairs, *(["chords recognised"] if chords else [])]
     return replace(score, markers=markers, repairs=repairs)
 
@@ -136,9 +137,7 @@ def _fits(sounding: FloatArray, lowest: int) -> FloatArray:
     audible = sounding > _BASS_BEATS
     features[np.arange(len(sounding)), 12 + audible.argmax(axis=1) % 12] = audible.any(axis=1)
     fits = np.empty((len(sounding), len(CHORDS)))
-    of_chords = fits[:, :NO_CHORD]
-    np.matmul(features, _TEMPLATES, out=of_chords)
-    of_chords -= _PENALTIES
+    fits[:, :NO_CHORD] = features @ _TEMPLATES - _PENALTIES
     fits[:, NO_CHORD] = _NOTHING_FITS
     fits[silent] = _CHORD_IN_SILENCE
     fits[silent, NO_CHORD] = _SILENCE

@@ -120,8 +120,7 @@ class BarGrammar(Grammar[R]):
         """
         ranks = self._ranks
         new_tempo = ranks["Tempo"] != state.tempo[:, None]
-        has_tempo = (state.tempo >= 0) | state.has_note
-        new_tempo &= ~(state.hold_tempo & has_tempo)[:, None]
+        new_tempo &= ~(state.hold_tempo & ((state.tempo >= 0) | state.has_note))[:, None]
         mask[:, self._slices["Tempo"]] &= new_tempo
         held = (state.hold_metre & (state.metre >= 0))[:, None]
         mask[:, self._slices["Bar"]] &= ~held | (ranks["Bar"] == state.metre[:, None])

@@ -81,8 +81,7 @@ class Metres:
         ends = [*steps[1:], np.inf]
         for step, (_, top, bottom), following in zip(steps, signatures, ends, strict=False):
             metre = self.find((top, bottom))
-            fits = Fraction(top, bottom) == self._bars[metre]
-            if not fits:
+            if Fraction(top, bottom) != self._bars[metre]:
                 known = " (tokenizer=remi_metres has it)" if f"{top}/{bottom}" in METRES else ""
                 rule = f"{top}/{bottom} read as {self.names[metre]}{known}"
                 losses.interpret(rule, step, following)

@@ -113,6 +113,8 @@ class SongsGrammar(BarGrammar[SongsState]):
         return state.next_given
 
     def _allowed(self, state: SongsState) -> BoolArray:
+        due = state.progression[:, 0, 0]  # in bars before it the model chooses the chords
+        state = replace(state, chords=state.chords | (state.bar_end <= due) & (due < NEVER))
         last, time, limit, bar_end, part = (
             column[:, None]
             for column in (state.last, state.time, state.limit, state.bar_end, state.part)

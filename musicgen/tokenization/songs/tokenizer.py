@@ -178,8 +178,7 @@ class Songs(InBars):
         velocity = nearest_bin(notes["velocity"], self.velocities)
         columns = GridNotes(128 * part + notes["pitch"], onset, duration, velocity)
         kept = remove_overlaps(columns, losses)
-        fits = np.searchsorted(DURATIONS, kept.duration, side="right") - 1
-        return kept._replace(duration=fits)
+        return kept._replace(duration=np.searchsorted(DURATIONS, kept.duration, side="right") - 1)
 
     def _crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng | None

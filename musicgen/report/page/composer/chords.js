@@ -1,4 +1,4 @@
-// Chords of a score: its own markers, or recognised as in musicgen/tokenization/chords.
+// Chords of a score: its own markers, and recognised before them, as in musicgen/tokenization/chords.
 
 const NOTES = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"];
 
@@ -8,8 +8,11 @@ function chordEvents(score, { chordSource, chordIndices, recognition }) {
     .map(([tick, text]) => [tick, chordIndices[chordName(text)]])
     .filter(([, index]) => index !== undefined);
   if (chordSource === "none") return [];
-  if (chordSource === "markers" || (chordSource === "auto" && named.length)) return named;
-  return recogniseChords(score, recognition);
+  const own = chordSource === "auto" ? named : [];
+  const [start, first] = [firstOnset(score), own[0]?.[0] ?? Infinity];
+  const [top, bottom] = metreAt(score, start);
+  if (chordSource === "markers" || first < start + (4 * score.ticksPerBeat * top) / bottom) return named;
+  return [...recogniseChords(score, recognition).filter(([tick]) => tick < first), ...own];
 }
 
 /** Return the sharps, or minus flats, of the key of notes, as find_key in midi/key.py; null without. */
@@ -73,8 +76,7 @@ function beatsInBar(top, bottom) {
 
 /** Return the first tick of the bars of a score, until its last note ends, with their metre. */
 function barsOf(score, maxBars) {
-  const signatures = [...score.signatures];
-  if (!signatures.length || signatures[0][0] > 0) signatures.unshift([0, ...COMMON_TIME]);
+  const signatures = [[0, ...metreAt(score, 0)], ...score.signatures.filter(([tick]) => tick > 0)];
   const end = Math.max(1, greatest(allNotes(score).map(([onset, duration]) => onset + duration)));
   const bars = [];
   signatures.forEach(([tick, top, bottom], i) => {
@@ -101,11 +103,10 @@ function soundingPitches(notes, edges) {
       steps[at + 1] += rest;
     }
   }
-  const numBeats = edges.length - 1;
-  const sounding = Array.from({ length: numBeats }, () => new Float64Array(width));
+  const sounding = Array.from({ length: edges.length - 1 }, () => new Float64Array(width));
   for (let pitch = 0; pitch < width; pitch++) {
     let sum = 0;
-    for (let beat = 0; beat < numBeats; beat++) {
+    for (let beat = 0; beat < sounding.length; beat++) {
       sum += steps[pitch * size + beat];
       sounding[beat][pitch] = Math.min(Math.max(sum, 0), 1);
     }

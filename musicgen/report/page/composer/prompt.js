@@ -29,8 +29,7 @@ function makePrompt(tokenizer, score, maxBars) {
   const startTime = bars[first];
   const endTime = bars[last] - startTime + lastBar;
   let tokens = first ? tokenizer.fromBar(encoded, first, barLength) : encoded;
-  const times = tokenizer.times(tokens);
-  const cut = times.findIndex((time) => time >= endTime);
+  const cut = tokenizer.times(tokens).findIndex((time) => time >= endTime);
   tokens = cut < 0 ? tokens : tokens.slice(0, cut);
   tokens = tokens.filter((token) => token !== tokenizer.eos);
   const startTick = Math.round((startTime * score.ticksPerBeat) / tokenizer.stepsPerBeat);
