@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra.core.hydra_config import HydraConfig
@@ -46,17 +47,14 @@ def quoted_paths(arguments: Sequence[str]) -> list[str]:
 
 def with_lightnings(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `++` before those of Lightning's Trainer that conf/ lacks."""
-    ours = OmegaConf.load(CONF / "trainer" / "default.yaml")
-
-    def is_lightnings(argument: str) -> bool:
-        section, _, name = argument.partition("=")[0].partition(".")
-        if section != "trainer" or name in ours:
-            return False
+    ours: Any = OmegaConf.load(CONF / "trainer" / "default.yaml")
+    given = {key for each in arguments if (key := each.partition("=")[0]).startswith("trainer.")}
+    given -= {f"trainer.{name}" for name in ours}
+    if given:
         from pytorch_lightning import Trainer  # takes seconds
 
-        return name in inspect.signature(Trainer).parameters
-
-    return [f"++{each}" if is_lightnings(each) else each for each in arguments]
+        given &= {f"trainer.{name}" for name in inspect.signature(Trainer).parameters}
+    return [f"++{each}" if each.partition("=")[0] in given else each for each in arguments]
 
 
 def quoted(value: str) -> str:

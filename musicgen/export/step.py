@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer
 from musicgen.models.copy_head import EMPTY, CopyState
-from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
 
 NO_SCALE = -1e30
@@ -66,8 +66,7 @@ class RecurrentStep(nn.Module):
 
     def __init__(self, model: Transformer, key: NoiseKey, *, writes_rings: bool = False) -> None:
         super().__init__()
-        layer = model.layers[0]
-        assert isinstance(layer, Layer)
+        layer: Any = model.layers[0]
         if not layer.attention.has_fixed_state:
             raise UserError(
                 f"attention={layer.attention.name} cannot be exported, as its state grows with "

@@ -56,6 +56,12 @@ def test_a_sounding_note_ends_a_bar_later_at_most():
     ]
 
 
+def test_a_whole_file_keeps_the_notes_behind_the_end():
+    file = PromptFile([notes((END + 960, 60, 240), (END + 1920, 62, 9))]).data()
+    found = loads(put_behind(file, END, music((0, 960, 60)), whole=True)).notes
+    assert found["duration"].tolist() == [480, 240, 9]
+
+
 def test_pedals_and_wheels_are_released_and_later_events_left_out():
     events = [(0, b"\xb0\x40\x7f"), (9, b"\xe0\x00\x50"), (END, b"\xb0\x07\x01"), *scale(1)]
     assert extended([[*events, (END + 9, b"\x90\x40\x40")]], music((0, 960, 72))) == [
@@ -93,21 +99,16 @@ def test_files_that_cannot_be_extended_by_sixteen_tracks(file, reason):
         put_behind(file.data(), END, new, find_track=lambda _: None)
 
 
-def moved(notes, semitones):
-    notes = notes.copy()
-    notes["pitch"] += semitones
-    return notes
-
-
 @given(st.permutations([30, 50, 70, 90]), st.integers(-5, 5), st.booleans())
 @settings(max_examples=40)
 def test_parts_in_registers_of_their_own_keep_them(registers, shift, at_once):
     """Also if notes of all begin together, and in other registers nearby."""
-    parts = [
-        notes_from([(onset + 7 * i * (not at_once), length, low, 64) for onset, length in SONG])
-        for i, low in enumerate(registers)
-    ]
-    found = [find_parts(moved(part, shift), parts) for part in parts]
+
+    def part(i, pitch):
+        return notes_from([(onset + 7 * i * (not at_once), n, pitch, 64) for onset, n in SONG])
+
+    parts = [part(i, low) for i, low in enumerate(registers)]
+    found = [find_parts(part(i, low + shift), parts) for i, low in enumerate(registers)]
     assert [each.tolist() for each in found] == [[i] * len(SONG) for i in range(4)]
 
 
@@ -117,7 +118,7 @@ def test_place_and_duration_tell_parts_of_one_register_apart():
     new = notes_from([(0, 240, 66, 64), (0, 240, 62, 64), (0, 240, 58, 64), (480, 240, 68, 64)])
     assert find_parts(new, [melody, chords]).tolist() == [1, 1, 0, 0]
     long = notes_from([(0, 1920, 67, 64), (1920, 1920, 65, 64)])
-    assert find_parts(moved(long, 1), [melody, long]).tolist() == [1, 1]
+    assert find_parts(notes_from([(0, 1920, 68, 64), (1920, 1920, 66, 64)]), [melody, long]).all()
 
 
 def test_a_part_that_has_not_played_takes_no_note_and_the_nearest_takes_a_far_one():

@@ -35,8 +35,7 @@ def messages(data: bytes) -> list[Counter]:
     ]
 
 
-def in_ticks(track):
-    tick = 0
+def in_ticks(track, tick=0):
     return [message.copy(time=(tick := tick + message.time)) for message in track]
 
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -11,7 +12,6 @@ from musicgen.generation.engines.cuda_graph import CudaGraphEngine
 from musicgen.generation.engines.eager import Engine
 from musicgen.generation.engines.onnx_runtime import NUM_STEPS_TO_EXPORT, OnnxEngine
 from musicgen.models import Transformer
-from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
 
 __all__ = ["CudaGraphEngine", "Engine", "OnnxEngine", "make_engine"]
@@ -39,8 +39,7 @@ def make_engine(
     Raises:
         UserError: `onnx` cannot decode this model.
     """
-    layer = model.layers[0]
-    assert isinstance(layer, Layer)
+    layer: Any = model.layers[0]
     weight = next(model.parameters())
     supported = weight.device.type == "cpu" and weight.dtype == torch.float32
     if engine == "onnx":
