@@ -157,7 +157,7 @@ def evaluation(
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
     if len(models) > 1:
         write_csv(rows, out / "evaluation_runs.csv")
-        rows = _differences(lines, inputs.seed)
+        rows = _differences(lines, [x.content.vocabulary_hash for x in models], inputs.seed)
         title, judgements = f"Comparison of {', '.join(names)}", judge_differences(rows)
     plot, length = out / "position_loss.png", models[0].training_length
     curves = [{"run": name, **curve_of(each, length)} for name, each in losses.items()]
@@ -336,12 +336,16 @@ def _row(line: Line) -> TableRow:
     return row | {"difference": mean, "difference_low": low, "difference_high": high}
 
 
-def _differences(lines: Mapping[str, Sequence[Line]], seed: int) -> list[TableRow]:
+def _differences(
+    lines: Mapping[str, Sequence[Line]], vocabularies: Sequence[str], seed: int
+) -> list[TableRow]:
     """Return a row for each measure and pair of runs: the second less the first."""
     values = {run: {x.measure: x.values for x in each} for run, each in lines.items()}
     rows: list[TableRow] = []
-    for first, second in combinations(values, 2):
-        for measure in (name for name in values[first] if name in values[second]):
+    for (first, own), (second, other) in combinations(zip(values, vocabularies, strict=True), 2):
+        shared = (name for name in values[first] if name in values[second])
+        # A token of one vocabulary says more or less than one of another.
+        for measure in (x for x in shared if own == other or "a token" not in x):
             old, new = values[first][measure], values[second][measure]
             n, mean, low, high, p, (new_mean, old_mean) = paired_difference(new, old, seed=seed)
             row = {"measure": measure, "first": first, "second": second, "n": n}

@@ -166,12 +166,9 @@ def in_units(
             new, returning = new_and_returning_bars(similarities)
             flags = (new if "new" in unit else returning)[bars]
         kept.append(nats[..., : len(flags)][..., flags])
-        if unit == "note":
-            counts.append(tokenizer.num_notes(piece))
-        elif unit == "bar":
-            counts.append(len(tokenizer.bar_starts(piece, bar_length)))
-        else:
-            counts.append(int(flags.sum()))
+        num_bars = len(tokenizer.bar_starts(piece, bar_length))
+        whole = {"note": tokenizer.num_notes(piece), "bar": num_bars}
+        counts.append(whole.get(unit, int(flags.sum())))
     return kept, counts
 
 

@@ -58,11 +58,10 @@ def unpaired_difference(first: Values, second: Values) -> Difference:
     mean = means[0] - means[1]
     low = high = np.nan
     if n > 1 and any(map(np.ptp, valid)):
-        squares = [x.var(ddof=1) / len(x) for x in valid]
-        degrees = sum(squares) ** 2 / sum(
-            square**2 / (len(x) - 1) for square, x in zip(squares, valid, strict=True)
-        )
-        low, high = mean_interval(mean, np.sqrt(sum(squares)), degrees)
+        sizes = np.array([len(x) for x in valid])
+        squares = np.array([x.var(ddof=1) for x in valid]) / sizes
+        degrees = squares.sum() ** 2 / (squares**2 / (sizes - 1)).sum()
+        low, high = mean_interval(mean, np.sqrt(squares.sum()), degrees)
     return Difference(n, mean, low, high, np.nan, means)
 
 

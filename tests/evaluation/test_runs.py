@@ -35,18 +35,11 @@ def names(tmp_path):
 
 def test_runs_that_differ_in_their_seeds_alone_are_a_group(names):
     spe, rope = "position=sine_spe", "position=rope"
-    assert names(["data=a", spe, "seed=1"], ["data=a", rope], ["data=a", spe, "seed=2"]) == [
-        (spe, f"{spe}, seed 1"),
-        (rope, rope),
-        (spe, f"{spe}, seed 2"),
-    ]
-    assert names(["seed=1", rope], [rope]) == [
-        ("model", "model, seed 1"),
-        ("model", "model, seed 0"),
-    ]
+    found = names(["data=a", spe, "seed=1"], ["data=a", rope], ["data=a", spe, "seed=2"])
+    assert found == [(spe, f"{spe}, seed 1"), (rope, rope), (spe, f"{spe}, seed 2")]
+    assert names(["seed=1", rope], [rope]) == [("model", f"model, seed {x}") for x in (1, 0)]
     assert names([rope]) == [("model", "model")]
-    resumed = [rope, "logger=wandb"]
-    assert names(resumed, [spe]) == [(rope, rope), (spe, spe)]
+    assert names([rope, "logger=wandb"], [spe]) == [(rope, rope), (spe, spe)]
 
 
 def test_runs_that_arguments_do_not_tell_apart_are_named_by_their_folders(names):
@@ -56,8 +49,7 @@ def test_runs_that_arguments_do_not_tell_apart_are_named_by_their_folders(names)
     assert names(rope, rope, files=files) == [(x, x) for x in ("best.ckpt", "last.ckpt")]
     mixed = names(rope, rope, ["position=none"], files=(*files, "b"))
     assert [name for name, _ in mixed] == ["a/best.ckpt", "a/last.ckpt", "position=none"]
-    kinds = "position=default", "position=rope"
-    assert names([], rope, files=("0", "1")) == [(x, x) for x in kinds]
+    assert names([], rope) == [(f"position={x}",) * 2 for x in ("default", "rope")]
 
 
 def test_published_models_are_named_by_their_folders(names):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from musicgen.evaluation.evaluation import Line, _row
+from musicgen.evaluation.evaluation import Line, _differences, _row
 from musicgen.evaluation.generated_files import KNOWN
 from musicgen.evaluation.verdict import (
     BEFORE,
@@ -80,8 +80,7 @@ def test_each_rule(given, answer, advice):
         (DENSE, ORIGINALS, 2),
         (RECALLED, ORIGINALS, 0.05),
         (SHORT, ORIGINALS, 0.1),
-        (VOICE_LEADING[0], ORIGINALS, 1),
-        (VOICE_LEADING[1], ORIGINALS, 1),
+        *((parallels, ORIGINALS, 1) for parallels in VOICE_LEADING),
     ],
 )
 @pytest.mark.parametrize("sign", [1, -1])
@@ -130,3 +129,10 @@ def test_differences_larger_than_chance():
     assert few.answer == "too few pieces to tell 1 of 3 from chance"
     assert few.advice.startswith("Give 7 pieces or more")
     assert [row["answer"] for row in rows] == ["better", "not told apart", "too few pieces"]
+
+
+def test_losses_of_tokens_are_compared_between_runs_of_one_vocabulary():
+    lines = [Line(f"nats a {x}", {"a": 1.0, "b": 2.0}, TRIGRAM, {}) for x in ("token", "note")]
+    rows = _differences({"A": lines, "B": lines, "C": lines}, ["one", "one", "two"], seed=0)
+    assert [x["first"] + x["second"] for x in rows if "token" in x["measure"]] == ["AB"]
+    assert len(rows) == 4

@@ -17,9 +17,8 @@ NAN = math.nan
 
 
 def test_curve_by_hand():
-    curve = loss_curve(
-        [np.array([NAN, 2.0, 4.0, 6.0, NAN, NAN, NAN]), np.array([1.0, 1.0, 2.0])], bucket=2
-    )
+    pieces = [np.array([NAN, 2.0, 4.0, 6.0, NAN, NAN, NAN]), np.array([1.0, 1.0, 2.0])]
+    curve = loss_curve(pieces, bucket=2)
     np.testing.assert_array_equal(curve["position"], [1, 3, 5, 7])
     np.testing.assert_array_equal(curve["num_targets"], [3, 3, 0, 0])
     np.testing.assert_allclose(curve["loss"], [4 / 3, 4, NAN, NAN])
@@ -52,9 +51,8 @@ def test_seeds_by_hand():
     assert trained.seeds == trained.draws == 2
     assert trained.seed_std == pytest.approx((7 - 3.25) / math.sqrt(2))
     assert trained.draw_std == pytest.approx(math.sqrt((2.5**2 / 2 + 2**2 / 2) / 2))
-    np.testing.assert_allclose(
-        loss_curve([first, second], bucket=2)["loss"], [(4.5 + 6.5 + 4.75) / 3]
-    )
+    curve = loss_curve([first, second], bucket=2)
+    np.testing.assert_allclose(curve["loss"], [(4.5 + 6.5 + 4.75) / 3])
 
 
 def test_nats_per_unit_by_hand():
@@ -67,8 +65,7 @@ def test_nats_per_unit_by_hand():
     assert summary.std == pytest.approx(np.std([4.125, 3.375], ddof=1))
     # Of [seeds, draws, L]: per unit 1 and 3 in one seed, 2 and 4 in the other.
     piece = np.array([[[1.0, 0.0], [1.0, 2.0]], [[2.0, 0.0], [0.0, 4.0]]])
-    values = unit_values([piece, 2 * piece], [1, 2])
-    np.testing.assert_allclose(values, 2 * [[[1, 3], [2, 4]]])
+    np.testing.assert_allclose(unit_values([piece, 2 * piece], [1, 2]), 2 * [[[1, 3], [2, 4]]])
     assert np.isnan(unit_values([np.ones(3), np.ones(2)], [0, 0])).all()
 
 
