@@ -19,7 +19,7 @@ from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, readable, summarise, write_csv
 from musicgen.validation import check_choice
 
-LEGEND = f"n: pieces; in brackets: {CONFIDENCE:.0%} confidence intervals of means over pieces"
+LEGEND = f"n: pieces; in brackets: {CONFIDENCE:.0%} intervals of means over pieces, or of draws"
 
 
 def main(cfg: DictConfig) -> None:

@@ -64,7 +64,7 @@ def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Tab
     columns, table = _columns(rows), Table(title=title)
     for name in columns:
         numeric = all(isinstance(row.get(name, 0), int | float) for row in rows)
-        table.add_column(Text(name), justify="right" if numeric else "left")
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell(row.get(name)) for name in columns))
     return table

@@ -8,19 +8,15 @@ from rich.console import Console
 from musicgen.files import read_csv
 from musicgen.report.tables import as_table, readable, summarise, write_csv, write_json
 
-ROWS = [
-    {"piece": "a,b [x].mid", "loss": 1.25},
-    {"piece": 'Señor "é".mid', "loss": math.nan, "n": 3},
-]
+A, B = "a,b [x].mid", 'Señor "é".mid'
+ROWS = [{"piece": A, "loss": 1.25}, {"piece": B, "loss": math.nan, "n": 3}]
 
 
 def test_csv_round_trip(tmp_path):
     path = tmp_path / "new folder" / "table.csv"
     write_csv(ROWS, path)
-    assert read_csv(path) == [
-        {"piece": "a,b [x].mid", "loss": "1.25", "n": ""},
-        {"piece": 'Señor "é".mid', "loss": "", "n": "3"},
-    ]
+    cells = ({"piece": A, "loss": "1.25", "n": ""}, {"piece": B, "loss": "", "n": "3"})
+    assert read_csv(path) == [*cells]
     assert [p.name for p in path.parent.iterdir()] == ["table.csv"]
 
 
@@ -42,7 +38,9 @@ def test_table_shows_every_cell():
     console = Console(width=100, file=io.StringIO())
     with console.capture() as capture:
         console.print(as_table([*ROWS, {"piece": "zero", "loss": -1e-9}], "losses"))
+        console.print(as_table([{"run": 120 * "w"}]))  # on two lines, nothing is cut
     lines = capture.get().splitlines()
+    assert capture.get().count("w") == 120
     assert any("a,b [x].mid" in line and "1.2500" in line and "n/a" in line for line in lines)
     assert any("Señor" in line and "n/a" in line and "3" in line for line in lines)
     assert any("zero" in line and " 0.0000 " in line for line in lines)  # without a sign
