@@ -54,7 +54,7 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
     """
     time = running = 0
     while at < end:
-        delta, at = _read_number(data, at, end)
+        delta, at = (data[at], at + 1) if data[at] < 0x80 else _read_number(data, at, end)
         time += delta
         if time > _LAST_TICK:
             raise broken("a time past 2^31 ticks", at)
