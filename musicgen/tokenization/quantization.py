@@ -34,6 +34,7 @@ def in_time(score: Score) -> Score:
     Thirds are for beats whose onsets are twice as near to them. A score of which half of the notes
     end at twelfths of a beat, as those of printed ones do, stays. If two thirds begin at sixteenths
     or thirds, it was printed and only its notes shortened: other 24ths, as of 3 against 2, stay.
+    From where all end at twelfths, as what a model has added, notes stay and do not count.
     """
     beat, onset = score.ticks_per_beat, score.notes["onset"]
     end = onset + score.notes["duration"]
@@ -41,14 +42,18 @@ def in_time(score: Score) -> Score:
     def nearest(ticks: IntArray, per_beat: int | IntArray) -> IntArray:
         return to_grid(ticks, per_beat, beat) * beat // per_beat
 
-    if 2 * np.count_nonzero(nearest(end, 12) != end) <= len(end):
+    between = nearest(end, 12) != end
+    last = end[between].max(initial=0)
+    played = onset < last
+    if 2 * np.count_nonzero(between) <= np.count_nonzero(played):
         return score
     away = np.array([np.abs(nearest(onset, each) - onset) for each in (4, 3, 24)])
-    is_exact = 200 * away[:2].min(axis=0) < beat  # but for a rounded tick
-    grids = 3 if 3 * np.count_nonzero(is_exact) >= 2 * len(onset) else 2
+    is_exact = 200 * away[:2, played].min(axis=0) < beat  # but for a rounded tick
+    grids = 3 if 3 * np.count_nonzero(is_exact) >= 2 * len(is_exact) else 2
     size = end.max() // beat + 2  # beats, of which those without onsets have sixteenths
     far = [k * np.bincount(onset // beat, away[i], size) for i, k in enumerate((1, 2, 20))]
     grid = np.array([4, 3, 24])[np.argmin(far[:grids], axis=0)]
+    grid[last // beat + 1 :] = 12
     found = score.moved(lambda ticks: nearest(ticks, grid[ticks // beat]), lambda ticks: ticks)
     for notes in (track.notes for track in found.tracks):
         notes["duration"] = np.maximum(notes["duration"], beat // grid[notes["onset"] // beat])

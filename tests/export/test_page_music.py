@@ -209,9 +209,10 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
 def test_a_played_rhythm_is_read_as_in_python(late, tmp_path):
     score, rng = pieces("songs")[0], np.random.default_rng(0)
     for track in score.tracks:
-        track.notes["onset"] += rng.integers(0, late, len(track.notes))
-        track.notes["onset"][::9] += score.ticks_per_beat // 24
-        track.notes["duration"] -= rng.integers(3, 30, len(track.notes))
+        played = track.notes[: len(track.notes) // 3]  # the others stay
+        played["onset"] += rng.integers(0, late, len(played))
+        played["onset"][::9] += score.ticks_per_beat // 24
+        played["duration"] -= rng.integers(3, 30, len(played))
     file = dumps(score)
     body = "return inTime(readMidi(Uint8Array.from(data)));"
     found = run_worker(tmp_path, list(file), body)

@@ -138,12 +138,12 @@ def test_a_limit_and_a_beginning_hold_though_time_goes_back_in_a_bar():
 def test_a_played_rhythm_is_read_as_sixteenths_and_triplets():
     straight = [(0, 131), (131, 90), (236, 20), (352, 141)]
     thirds = [(485, 140), (655, 150), (798, 155)]
-    played = Score(
-        480, [Track("Piano", notes=notes_from([(*x, 60, 64) for x in straight + thirds]))]
-    )
-    found = SONGS.in_time(played)
-    assert found.notes["onset"].tolist() == [0, 120, 240, 360, 480, 640, 800]
-    assert found.notes["duration"].tolist() == [120, 120, 120, 120, 160, 160, 160]
+    added = [(onset, 40) for onset in range(1000, 1400, 40)]
+    notes = notes_from([(*x, 60, 64) for x in straight + thirds + added])
+    found = SONGS.in_time(Score(480, [Track("Piano", notes=notes)]))
+    onsets = [0, 120, 240, 360, 480, 640, 800, *range(1000, 1400, 40)]
+    assert found.notes["onset"].tolist() == onsets
+    assert found.notes["duration"].tolist() == [120, 120, 120, 120, 160, 160, 160, *[40] * 10]
     assert found.repairs == ["played rhythm read as sixteenths and triplets"]
     assert SONGS.in_time(found) is found
 

@@ -5,22 +5,24 @@ function toGrid(tick, stepsPerBeat, ticksPerBeat) {
   return Math.floor((2 * stepsPerBeat * tick + ticksPerBeat) / (2 * ticksPerBeat));
 }
 
-/** Return a score that was played with its onsets and ends at sixteenths, or at thirds of a beat. */
+/** Return a score, as far as it was played, with its onsets and ends at sixteenths, or at thirds of a beat. */
 function inTime(score) {
   const [notes, beat] = [allNotes(score), score.ticksPerBeat];
   const nearest = (tick, perBeat) => Math.floor((toGrid(tick, perBeat, beat) * beat) / perBeat);
-  const between = notes.filter(([onset, duration]) => nearest(onset + duration, 12) !== onset + duration);
-  if (2 * between.length <= notes.length) return score;
+  const between = notes.map(([onset, duration]) => onset + duration).filter((end) => nearest(end, 12) !== end);
+  const last = between.reduce((a, b) => Math.max(a, b), 0);
+  const played = notes.filter(([onset]) => onset < last);
+  if (2 * between.length <= played.length) return score;
   const away = (onset, perBeat) => Math.abs(nearest(onset, perBeat) - onset);
-  const exact = notes.filter(([onset]) => 200 * Math.min(away(onset, 4), away(onset, 3)) < beat);
-  const grids = [[4, 1], [3, 2], [24, 20]].slice(0, 3 * exact.length >= 2 * notes.length ? 3 : 2);
+  const exact = played.filter(([onset]) => 200 * Math.min(away(onset, 4), away(onset, 3)) < beat);
+  const grids = [[4, 1], [3, 2], [24, 20]].slice(0, 3 * exact.length >= 2 * played.length ? 3 : 2);
   const [far, grid] = [{}, {}];
   for (const [onset] of notes) {
     const at = Math.floor(onset / beat);
     far[at] = grids.map(([each, weight], i) => weight * away(onset, each) + (far[at]?.[i] ?? 0));
     grid[at] = grids[far[at].indexOf(Math.min(...far[at]))][0];
   }
-  const perBeat = (tick) => grid[Math.floor(tick / beat)] ?? 4;
+  const perBeat = (tick) => (Math.floor(tick / beat) > last / beat ? 12 : (grid[Math.floor(tick / beat)] ?? 4));
   const moved = ([onset, duration, ...rest]) => {
     const [start, end] = [onset, onset + duration].map((tick) => nearest(tick, perBeat(tick)));
     return [start, Math.max(end - start, Math.floor(beat / perBeat(start))), ...rest];
@@ -63,8 +65,6 @@ function findChanges(events) {
 }
 
 /** Return the last element whose first entry is at most `value`. */
-function latestAt(events, value) {
-  return events.findLast(([at]) => at <= value);
-}
+const latestAt = (events, value) => events.findLast(([at]) => at <= value);
 
 const within = (token, [first, stop]) => token >= first && token < stop;
