@@ -166,9 +166,8 @@ def in_units(
             new, returning = new_and_returning_bars(similarities)
             flags = (new if "new" in unit else returning)[bars]
         kept.append(nats[..., : len(flags)][..., flags])
-        num_bars = len(tokenizer.bar_starts(piece, bar_length))
-        whole = {"note": tokenizer.num_notes(piece), "bar": num_bars}
-        counts.append(whole.get(unit, int(flags.sum())))
+        count = int(flags.sum()) if unit.startswith("token") else tokenizer.num_notes(piece)
+        counts.append(len(tokenizer.bar_starts(piece, bar_length)) if unit == "bar" else count)
     return kept, counts
 
 
