@@ -69,6 +69,7 @@ def treatments(command: str) -> list[list[Job]]:
     return list(groups.values())
 
 
+@cache
 def choices(text: str) -> list[str]:
     """Return the overrides that a sweep makes of one: those of `a=1,2` are `a=1` and `a=2`."""
     (override,) = OverridesParser.create().parse_overrides([text])
