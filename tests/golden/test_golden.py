@@ -5,9 +5,6 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,8 +18,8 @@ from musicgen.composer.pop.song import compose_song
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.midi import NOTE, Score, Track
 from musicgen.random import NoiseKey
+from tests.end_to_end.deaths import train
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).with_name("golden.json")
 VOICES = "Soprano", "Alto", "Tenor", "Bass"
 MODELS = "songs-small", "groove-small", "bach-chorales"
@@ -89,11 +86,8 @@ def losses() -> list[float]:
 
 def trained_norms(overrides: list[str], folder: Path) -> list[float]:
     """The norm of each parameter after 20 steps, ascending, as names may change."""
-    arguments = [*SMALL, *overrides, f"hydra.run.dir={folder}/run", f"paths.data_dir={folder}/data"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(ROOT / "train.py"), *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    arguments = [*SMALL, *overrides, "hydra.run.dir=run", "paths.data_dir=data"]
+    assert train(folder, *arguments) == 0, (folder / "stderr").read_text()
     model = musicgen.load(folder / "run").model
     return sorted(round(float(p.detach().double().norm()), 7) for p in model.parameters())
 
