@@ -64,8 +64,7 @@ def treatments(command: str) -> list[list[Job]]:
         for values in product(*map(choices, given)) if given else ():
             seeds = [x.removeprefix("seed=") for x in values if x.startswith("seed=")]
             others = tuple(x for x in values if not x.startswith("seed="))
-            seed = int(seeds[-1]) if seeds else None
-            groups.setdefault(others, []).append(Job(others, seed))
+            groups.setdefault(others, []).append(Job(others, int(seeds[-1]) if seeds else None))
     return list(groups.values())
 
 
