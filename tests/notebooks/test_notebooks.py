@@ -1,6 +1,5 @@
 """Notebooks run from top to bottom, and are stored with the results of that, which are small."""
 
-import ast
 from pathlib import Path
 
 import nbformat
@@ -53,7 +52,6 @@ def test_a_run_without_kernels_and_realizations_has_the_other_figures(tmp_path):
     scope, shown = {}, []
     exec(first.replace("RUN = None", f"RUN = {str(tmp_path)!r}"), scope)
     for cell in cells:
-        *statements, last = ast.parse(cell).body
-        exec(ast.unparse(statements), scope)
-        shown.append(eval(ast.unparse(last), scope) is not None)
+        exec(cell, scope)
+        shown.append(eval(cell.splitlines()[-1], scope) is not None)
     assert shown == [True, False, True, False]
