@@ -32,19 +32,30 @@ pytestmark = [
 
 
 def arguments(data: Path) -> list[str]:
-    return [*TINY, *TWO, f"paths.data_dir={data}", "hydra.run.dir=outputs/run"]
+    return [*TINY, *TWO, f"paths.data_dir={data}"]
+
+
+def only_run(folder: Path) -> Path:
+    (run,) = (folder / "outputs/default").iterdir()
+    assert not list(run.glob("*rank*"))
+    return run
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory) -> Path:
+    """The folder of a run by the processes of torchrun."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    assert train(folder, *arguments(folder / "data")) == 0, (folder / "stderr").read_text()
-    assert {path.name for path in (folder / "outputs").iterdir()} == {"run"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command += [str(ROOT / "train.py"), *arguments(folder / "data")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return folder
 
 
-def test_a_process_that_dies_ends_the_others(uninterrupted, tmp_path):
-    death = AtHook(5, "on_validation_end", rank=1)
+def test_a_process_that_dies_and_a_signal_to_the_first_end_all(uninterrupted, tmp_path):
+    again = ["resume=auto", f"paths.data_dir={uninterrupted}/data"]
+    death = AtHook(3, "on_validation_end", rank=1)
     status = train(tmp_path, *arguments(uninterrupted / "data"), death=death)
     start = time.monotonic()
     assert status  # of the signal, or of the connection that was lost
@@ -52,37 +63,15 @@ def test_a_process_that_dies_ends_the_others(uninterrupted, tmp_path):
     while any(map(is_alive, pids)):
         assert time.monotonic() - start < SECONDS
         time.sleep(0.1)
-    again = ["resume=auto", f"paths.data_dir={uninterrupted}/data"]
+    stop = AtHook(3, "on_after_backward", signal.SIGTERM)
+    assert train(tmp_path, *again, death=stop) == 130, (tmp_path / "stderr").read_text()
     assert train(tmp_path, *again) == 0, (tmp_path / "stderr").read_text()
-    assert_same_run(tmp_path / "outputs/run", uninterrupted / "outputs/run")
-
-
-def test_a_signal_to_the_first_process_stops_all(uninterrupted, tmp_path):
-    death = AtHook(3, "on_after_backward", signal.SIGTERM)
-    assert train(tmp_path, *arguments(uninterrupted / "data"), death=death) == 130
-    again = ["resume=auto", f"paths.data_dir={uninterrupted}/data"]
-    assert train(tmp_path, *again) == 0, (tmp_path / "stderr").read_text()
-    assert_same_run(tmp_path / "outputs/run", uninterrupted / "outputs/run")
+    assert_same_run(only_run(tmp_path), only_run(uninterrupted))
 
 
 def test_jobs_of_a_sweep_have_folders_of_their_own(uninterrupted, tmp_path):
     sweep = ("seed=1,2", "trainer.max_steps=2", "hydra.sweep.dir=sweep")
-    status = train(tmp_path, "-m", *arguments(uninterrupted / "data")[:-1], *sweep)
+    status = train(tmp_path, "-m", *arguments(uninterrupted / "data"), *sweep)
     assert status == 0, (tmp_path / "stderr").read_text()
     assert len(list((tmp_path / "sweep").glob("*/checkpoints/last.ckpt"))) == 2
     assert {path.name for path in (tmp_path / "sweep").iterdir()} == {"0", "1", "multirun.yaml"}
-
-
-def test_processes_of_torchrun_have_one_folder(uninterrupted, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command += [str(ROOT / "train.py"), *arguments(uninterrupted / "data")[:-1]]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert_same_run(only_run(tmp_path), uninterrupted / "outputs/run")
-
-
-def only_run(folder: Path) -> Path:
-    (run,) = (folder / "outputs/default").iterdir()
-    assert not list(run.glob("*rank*"))
-    return run
