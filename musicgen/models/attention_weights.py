@@ -81,6 +81,5 @@ def identical_token_weights(
         tokens, key = torch.full((1, length), token), noise.fold(token)
         weights = attention_weights(model, tokens, layers=layers, positions=positions, noise=key)
         weights = weights / weights.diagonal(dim1=-2, dim2=-1)[..., None]
-        weights = weights / weights.amax((-2, -1), keepdim=True)
-        total = total + weights[:, 0] / len(token_ids)
+        total = total + (weights / weights.amax((-2, -1), keepdim=True))[:, 0] / len(token_ids)
     return total

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from musicgen.data.corpora.base import Piece, missing_corpus
 from musicgen.data.corpora.midi_folder import MidiFolder
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, find_music
 from musicgen.midi.printed_scores import read_score
 
@@ -42,10 +42,9 @@ class ScoreFolder(MidiFolder):
         exclude: str | Sequence[str] | None,
     ) -> None:
         super().__init__(root, group=group, exclude=exclude)
-        self.source, self.repeats = source, repeats
+        self.source, self.repeats, self.val_groups = source, repeats, val_groups
         self.files, self.work = re.compile(files), re.compile(work or "(.*)")
         self.header = re.compile((header or "").encode(), re.MULTILINE)
-        self.val_groups = val_groups
 
     def find_files(self) -> list[Path]:
         try:
@@ -65,11 +64,13 @@ class ScoreFolder(MidiFolder):
         return list(works.values())
 
     def pieces(self) -> list[Piece]:
-        pieces = super().pieces()
-        if self.val_groups is None:
+        pieces, chosen = super().pieces(), self.val_groups
+        if chosen is None:
             return pieces
-        held_out = set(self.val_groups)
-        return [replace(p, split="val" if p.group in held_out else "train") for p in pieces]
+        groups = [piece.group for piece in pieces]
+        if unknown := set(chosen).difference(groups):
+            raise ParameterError("val_groups", min(unknown), f"expected groups, as {groups[:1]}")
+        return [replace(p, split="val" if p.group in chosen else "train") for p in pieces]
 
     def read(self, path: Path) -> Score:
         return read_score(path, repeats=self.repeats)
