@@ -24,7 +24,6 @@ from musicgen.files import write_text
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import parameter_count
 from musicgen.run_folders import LAST, OVERRIDES, claimed, has_checkpoint, record_start
-from musicgen.text import pluralize
 from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named
 from musicgen.training.module import TrainingModule
@@ -121,7 +120,7 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
         raise
     if not trainer.is_global_zero:
         return
-    log(f"{pluralize(trainer.global_step, 'steps')} in {time.monotonic() - start:,.1f} s")
+    log(f"ended at step {trainer.global_step:,}, after {time.monotonic() - start:,.1f} s")
     if isinstance(data, MusicDataModule):
         folder = shlex.quote(str(recorder.folder))
         log(f"next: {command('generate')} checkpoint={folder} prompt=song.mid")

@@ -18,5 +18,5 @@ def test_the_run_that_0_1_wrote(here, tmp_path):
     shutil.copytree(STORED, tmp_path / "run")
     succeed(here(tmp_path, "generate.py", "checkpoint=run", "bars=1", "report=false", "out=new"))
     done = succeed(here(tmp_path, "train.py", "resume=run", "trainer.max_steps=6"))
-    assert "6 steps in" in done.stderr
+    assert "ended at step 6, after" in done.stderr
     assert load(tmp_path / "run").content.steps == 6

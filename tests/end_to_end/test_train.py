@@ -19,7 +19,7 @@ from tests.end_to_end.deaths import AtHook, train
 def test_resume_continues_in_the_same_folder(here, workplace):
     before = set((workplace / "outputs/tiny").iterdir())
     done = succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=6"))
-    assert re.search(r"^6 steps in \S+ s$", done.stderr, re.M)
+    assert re.search(r"^ended at step 6, after \S+ s$", done.stderr, re.M)
     assert "next: python generate.py checkpoint=" in done.stderr
     assert set((workplace / "outputs/tiny").iterdir()) == before
     (run,) = before
