@@ -35,9 +35,10 @@ class ShortConvolution(nn.Module):
             window = F.pad(seen, (0, 0, left, reach - left))
         else:
             window = torch.cat((before.to(x.dtype), seen), dim=1)
+        weight = self.weight[:, 0]  # whose gradient has the layout that DDP expects
         if x.shape[1] == 1:
-            total = (window * self.weight[:, 0].T).sum(1, keepdim=True)
+            total = (window * weight.T).sum(1, keepdim=True)
         else:  # in two dimensions, as torch's CPU kernels for one are several times slower
-            total = F.conv2d(window.mT.unsqueeze(2), self.weight.unsqueeze(2), groups=x.shape[-1])
+            total = F.conv2d(window.mT.unsqueeze(2), weight[:, None, None], groups=x.shape[-1])
             total = total.squeeze(2).mT
         return x + total, window[:, -reach:].clone()
