@@ -116,8 +116,6 @@ def written(
             if "keep" in way:
                 scores = [score.clip(0, int(score.bar_starts()[BARS])) for score in scores]
             done = model.generate(scores, seed=first, temperature=args.temperature, **way)
-            find = model.tokenizer.find_track  # a default, a lambda, cannot be written
-            done = [replace(x, prompt=replace(x.prompt, find_track=find)) for x in done]
             write_bytes(path, pickle.dumps(done))
         pieces += pickle.loads(path.read_bytes())
     return pieces

@@ -69,7 +69,7 @@ class TrainingWindows(Dataset):
     def __getitem__(self, item: int) -> Window:
         """Return up to `length` + 1 tokens, and the grid steps in a bar of their piece."""
         window, rng = self._plain_window(item), np.random.default_rng((self.seed, 3, item))
-        window = self.tokenizer.arrange(window, rng, self.length + 1)
+        window = self.tokenizer.arrange(window, rng)[: self.length + 1]
         if self.scramble and rng.random() < self.scramble:
             window = self.tokenizer.scramble(window, rng)[: self.length + 1]
         return window, self.cache.bar_lengths[self.piece(item)]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
-from musicgen.generation.prompts import Prompt
+from musicgen.generation.prompts import Prompt, playing
 from musicgen.midi import NoteArray, Score, dumps, extend, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.midi.extension import find_parts
@@ -78,30 +78,30 @@ class Continuation:
     @property
     def notice(self) -> str:
         """One line if it has next to no notes, or none in some parts; empty otherwise."""
-        prompt, new, per_bar = self.prompt, self.new_score, 0.0
+        prompt, new, score = self.prompt, self.new_score, self.score
+        where = f"{prompt.name}, continuation {self.sample + 1}"
         if prompt.kept is None and prompt.end_time:
             per_bar = prompt.score.num_notes * prompt.bar_length / prompt.end_time
-        pairs = zip(prompt.score.tracks, new.tracks, strict=False)  # an empty prompt has none
-        written = [own for old, own in pairs if len(old.notes)]
-        if prompt.kept is not None:
-            played, window = prompt.piece.tracks, (prompt.end_tick, self.score.end + 1)
-            rests = [not len(track.notes) for track in prompt.piece.clip(*window).tracks]
-            parts = [i for i in prompt.kept.written if not (rests[i] and len(played[i].notes))]
-            written = [new.tracks[i] for i in parts]  # but those that rest there
-        held = max(prompt.end_tick + 1, min(prompt.end_tick + 4 * TICKS_PER_BEAT, self.score.end))
-        sounds = {t.name for t in self.score.tracks if replace(self.score, tracks=[t]).end >= held}
-        silent = [t.name for t in written if not len(t.notes) and t.name not in sounds]
-        where = f"{prompt.name}, continuation {self.sample + 1}"
-        if new.num_notes < SPARSE * per_bar * self.bars:
-            count = f"{pluralize(new.num_notes, 'notes')} in {pluralize(self.bars, 'bars')}"
-            why = "which is probably unlike the music that the model learned; try another model"
-            return f"{where}: {count}, after {per_bar:.3g} a bar in the prompt, {why}"
-        if silent or not (new.num_notes or written):
-            some = f" for {', '.join(silent)}" if silent else ""
-            known = prompt.kept and any(len(prompt.piece.tracks[i].notes) for i in prompt.written)
-            cure = "; prompt_bars=8 keeps first bars of theirs, to go on from"
-            return f"{where}: no notes{some}" + cure * bool(known and prompt.span == (0, np.inf))
-        return ""
+            if new.num_notes < SPARSE * per_bar * self.bars:
+                count = f"{pluralize(new.num_notes, 'notes')} in {pluralize(self.bars, 'bars')}"
+                why = "which is probably unlike the music that the model learned; try another model"
+                return f"{where}: {count}, after {per_bar:.3g} a bar in the prompt, {why}"
+        expected = playing(prompt.score)
+        if prompt.kept is not None:  # those to be written, but what rests here in the piece
+            here = prompt.piece.clip(prompt.end_tick, score.end + 1)
+            resting = {*playing(prompt.piece)} - {*playing(here)}
+            expected = [i for i in prompt.kept.written if i not in resting]
+        still = [score.tracks[i] for i in expected if not len(new.tracks[i].notes)]
+        # A note from before may go on for a bar, or to the end.
+        held = max(prompt.end_tick + 1, min(prompt.end_tick + 4 * TICKS_PER_BEAT, score.end))
+        silent = [track.name for track in still if replace(score, tracks=[track]).end < held]
+        if not silent and (new.num_notes or expected):
+            return ""
+        notice = f"{where}: no notes{' for ' * bool(silent)}{', '.join(silent)}"
+        is_known = prompt.kept is not None and {*prompt.written} & {*playing(prompt.piece)}
+        if is_known and prompt.span == (0, np.inf):
+            notice += "; prompt_bars=8 keeps first bars of theirs, to go on from"
+        return notice
 
     def midi_file(self, keep_prompt: KeepPrompt = "original") -> tuple[bytes, int, str]:
         """Return the piece as a MIDI file, and its tick at which the continuation begins.
@@ -119,9 +119,8 @@ class Continuation:
         prompt, notice = self.prompt, ""
         score, begin = self.score, prompt.end_tick
         is_own = keep_prompt == "original"
-        if is_own and prompt.kept and prompt.own and (untouched := prompt.untouched):
-            score = self._with_kept(prompt.kept, prompt.own, untouched)
-            begin = prompt.file_end
+        if is_own and prompt.kept and (untouched := prompt.untouched):
+            score, begin = self._with_kept(prompt.kept, untouched), prompt.file_end
         if is_own and prompt.data is not None:
             try:
                 data = self._in_file(prompt.data, score)
@@ -158,13 +157,13 @@ class Continuation:
 
     def _in_file(self, data: bytes, score: Score) -> bytes:
         prompt = self.prompt
-        if prompt.own is not None:
+        if prompt.kept is not None:
             return replace_notes(data, prompt.own, score, prompt.span)
         return extend(
             data,
             prompt.file_end,
             self._added(),
-            prompt.find_track,
+            prompt.tokenizer.find_track,
             whole=prompt.is_whole,
             sustain=prompt.file_bar,
             programs=prompt.programs,
@@ -187,15 +186,16 @@ class Continuation:
             signatures.insert(0, metre)
         return replace(self.new_score, tempos=tempos, time_signatures=signatures, markers=markers)
 
-    def _with_kept(self, kept: KeptParts, own: Score, untouched: Score) -> Score:
+    def _with_kept(self, kept: KeptParts, untouched: Score) -> Score:
         """Return the piece as it was read, with the written parts in its tracks that have them.
 
         Of several tracks with one part, the notes go to those that have played like them.
         """
-        ticks, (first, stop) = own.ticks_per_beat, self.prompt.span
+        ticks, begin, stop = untouched.ticks_per_beat, self.prompt.end_tick, self.prompt.span[1]
         roles, tracks = np.array(kept.roles, dtype=object), [*untouched.tracks]
+        played = [track.notes for track in self.prompt.own.tracks]
         for index in kept.written:
-            written, begin = self.score.tracks[index], self.prompt.end_tick * (first > 0)
+            written = self.score.tracks[index]
             notes = written.notes.copy()
             early = np.maximum(begin - notes["onset"], 0) * (kept.stop is None)  # frames go on
             notes["onset"] += early
@@ -211,11 +211,11 @@ class Continuation:
             sounds = np.abs(np.interp(notes["onset"], *kept.places) - onset) < 1
             notes = notes[sounds & (notes["onset"] < stop)]
             places = np.flatnonzero(roles == index).tolist()
-            part = find_parts(notes, [own.tracks[place].notes for place in places or [0]])
+            part = find_parts(notes, [played[place] for place in places or [0]])
             for number, place in enumerate(places):
                 track = tracks[place]
                 added = np.concatenate([track.notes, notes[part == number]])
                 tracks[place] = replace(track, notes=sort_notes(added))
             if not places and len(notes):
                 tracks.append(replace(written, notes=notes))
-        return replace(own, tracks=tracks)
+        return replace(untouched, tracks=tracks)

@@ -158,7 +158,7 @@ class MusicModel:
         if request.progression is not None:
             end = request.end_time(prompt)
             assert end is not None
-            prompt = prompt_with_chords(self.tokenizer, prompt, request.progression, end)
+            prompt = prompt_with_chords(prompt, request.progression, end)
         return replace(prompt, programs=request.programs(self.tokenizer))
 
     def sampling(self, **overrides: Any) -> SamplingParams:

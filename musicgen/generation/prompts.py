@@ -1,6 +1,6 @@
 """Prompts: the beginning of a piece, cut at a bar."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError, errors_name
-from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track
+from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature
 from musicgen.midi.key import note_names
 from musicgen.tokenization.base import (
     TICKS_PER_BEAT,
@@ -30,9 +30,9 @@ class Prompt:
     """The beginning of a piece, or the parts of one to which others are written.
 
     Attributes:
+        tokenizer: of the model that continues it.
         tokens: [L] ids.
         end_time: musical time in grid steps at which the continuation begins.
-        end_tick: the same in ticks of a decoded score.
         bar_length: grid steps in its last bar.
         score: the prompt alone, on the grid, with its tempi and its metre.
         piece: the same with the rest of the piece that it begins; without music if there is none.
@@ -43,22 +43,19 @@ class Prompt:
         file_bar: ticks in its last bar.
         is_whole: whether it is the whole piece of the file.
         metre: the metre of the continuation, if its bars have another length than the file's.
-        find_track: see `Tokenizer.find_track`.
         tempo: at which the continuation begins, see `GenerationRequest`; None: that of the prompt.
         programs: General MIDI programs of its tracks, by index, instead of the tokenizer's.
         progression: the chords that the continuation has, see `Grammar.harmonise`. [N, 2]
-        given: ids of the whole piece, -1 for those to be written, see `Grammar.give`; empty: all
-            behind the prompt are. [L]
         kept: parts given and parts to be written, of the whole piece; None: of a beginning.
-        own: the piece of `kept`, as it was read.
+        own: the piece of `kept`, as it was read; else without music.
         span: its ticks [first, end) in which what is written replaces its notes.
         velocities: of the notes of decoded tracks, by index, where the tokens have none.
     """
 
     name: str
+    tokenizer: Tokenizer
     tokens: NDArray[np.int64]
     end_time: int
-    end_tick: int
     bar_length: int
     score: Score
     piece: Score
@@ -68,26 +65,33 @@ class Prompt:
     file_bar: int = 0
     is_whole: bool = False
     metre: TimeSignature | None = None
-    find_track: Callable[[Track], int | None] = lambda track: None
     tempo: float | None = None
     programs: Mapping[int, int] = field(default_factory=dict)
     progression: IntArray = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    given: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     kept: KeptParts | None = None
-    own: Score | None = None
+    own: Score = field(default_factory=Score)
     span: tuple[int, float] = (0, np.inf)
     velocities: Mapping[int, int] = field(default_factory=dict)
 
     @property
+    def end_tick(self) -> int:
+        """`end_time` in ticks of a decoded score."""
+        return self.end_time * (TICKS_PER_BEAT // self.tokenizer.steps_per_beat)
+
+    @property
+    def given(self) -> IntArray:
+        """Ids of a kept piece, -1 for those to be written, see `Grammar.give`; else none. [L]"""
+        return self.kept.given if self.kept else np.empty(0, np.int64)
+
+    @property
     def written(self) -> Sequence[int]:
         """Indices of the decoded tracks that are written: those with notes in the piece, or all."""
-        played = [i for i, track in enumerate(self.piece.tracks) if len(track.notes)]
-        return self.kept.written if self.kept else played
+        return self.kept.written if self.kept else playing(self.piece)
 
     @property
     def untouched(self) -> Score | None:
         """The piece of `kept` without the notes that what is written replaces."""
-        if self.kept is None or self.own is None:
+        if self.kept is None:
             return None
         tracks = []
         for track, role in zip(self.own.tracks, self.kept.roles, strict=True):
@@ -103,6 +107,27 @@ class Prompt:
     def notice(self) -> str:
         """One line on what the vocabulary cannot express; empty if nothing was lost."""
         return f"{self.name}: {self.summary.describe()}" if self.summary.lossy else ""
+
+    def decode(self, tokens: IntArray) -> Score:
+        """Return the music of ids [L] that begin with its own, in its tempo, metre and programs.
+
+        Chords are spelled by its key signature, else in its key, else in that of the music.
+        """
+        score = with_frame(self.tokenizer.decode(tokens), self.score)
+        if self.tempo is not None:
+            score.tempos["bpm"][:1] = self.tempo  # not that of the nearest token
+        for index, velocity in self.velocities.items():
+            score.tracks[index].notes["velocity"] = velocity
+        for index, program in self.programs.items():
+            score.tracks[index] = replace(score.tracks[index], program=program)
+        if names := note_names(self.score) or note_names(score):
+            score.markers = [m._replace(text=spelled(m.text, names)) for m in score.markers]
+        return score
+
+
+def playing(score: Score) -> list[int]:
+    """Return the indices of the tracks that have notes."""
+    return [i for i, track in enumerate(score.tracks) if len(track.notes)]
 
 
 def make_prompt(
@@ -161,7 +186,6 @@ def make_prompt(
         # The tokens' bars are not the file's: they begin so that they end with the prompt.
         score = replace(score, time_signatures=sorted([*signatures, metre._replace(tick=end)]))
         return make_prompt(tokenizer, score, name, prompt_bars, data, tempo)
-    end_tick = end_time * step
     piece = grid.clip(start_time * step, grid.end + 1)
     # Cut as tokens, not as music, so that notes that sound across the end keep their length.
     tokens = tokenizer.from_bar(encoded, first_bar, bar_length) if first_bar else encoded
@@ -183,11 +207,11 @@ def make_prompt(
         summary.rules.append(f"{goes_on}, for {of_file} take checkpoint=groove-small")
     return Prompt(
         name=name,
+        tokenizer=tokenizer,
         tokens=tokenizer.until_end(tokens),
         end_time=end_time,
-        end_tick=end_tick,
         bar_length=last_bar,
-        score=piece.clip(0, end_tick),
+        score=piece.clip(0, end_time * step),
         piece=piece,
         summary=summary,
         data=data,
@@ -195,7 +219,6 @@ def make_prompt(
         file_bar=own_tick(last_bar),
         is_whole=bool(last == final),
         metre=written,
-        find_track=tokenizer.find_track,
         tempo=tempo,
         velocities=_velocities(tokenizer, score.clip(0, end)),
     )
@@ -248,16 +271,13 @@ def kept_prompt(
     signatures = sorted([*score.time_signatures, *cuts], key=lambda s: s.tick)
     score = tokenizer.in_time(replace(score, markers=seen, time_signatures=signatures))
     per_tick = Fraction(tokenizer.steps_per_beat, score.ticks_per_beat)
-    start = round(first * per_tick)
     with errors_name(name):
-        stop = None if bars[1] is None else round(end * per_tick)
-        kept = tokenizer.keep_parts(score, keep, start, stop)
+        kept = tokenizer.keep_parts(score, keep, first, None if bars[1] is None else end)
     if not (kept.given < 0).any():
         raise UserError(f"{name}: nothing is left to write")
     in_force = [m._replace(tick=first) for m in chords if m.tick < first][-1:] + asked
     at = (np.interp([m.tick for m in in_force], *kept.places) * float(per_tick)).round().tolist()
     steps = [(tick, chord_index(m.text) or 0) for tick, m in zip(at, in_force, strict=True)]
-    start = round(np.interp(first, *kept.places) * per_tick) if first else 0
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
 
     def as_parts(roles: set[int | None]) -> Score:
@@ -270,9 +290,9 @@ def kept_prompt(
 
     return Prompt(
         name=name,
+        tokenizer=tokenizer,
         tokens=kept.given[: np.argmax(kept.given < 0)],
-        end_time=start,
-        end_tick=start * (TICKS_PER_BEAT // tokenizer.steps_per_beat),
+        end_time=kept.start,
         bar_length=tokenizer.bar_length(score),
         score=as_parts({*kept.roles} - {*kept.written}),
         piece=as_parts({*kept.roles}),
@@ -280,10 +300,9 @@ def kept_prompt(
         data=data,
         file_end=first,
         progression=np.array(steps, np.int64).reshape(-1, 2),
-        given=kept.given,
         kept=kept,
         own=own,
-        span=(first if kept.start else 0, np.inf if stop is None else end),
+        span=(first, np.inf if bars[1] is None else end),
         velocities=_velocities(tokenizer, score, kept),
     )
 
@@ -350,23 +369,6 @@ def with_frame(score: Score, frame: Score) -> Score:
     return replace(score, tempos=tempos, time_signatures=signatures, key_signatures=keys)
 
 
-def decode(tokenizer: Tokenizer, tokens: IntArray, prompt: Prompt) -> Score:
-    """Return the music of ids [L] that begin with a prompt's, in its tempo, metre and programs.
-
-    Chords are spelled by the prompt's key signature, else in its key, else in that of the music.
-    """
-    score = with_frame(tokenizer.decode(tokens), prompt.score)
-    if prompt.tempo is not None:
-        score.tempos["bpm"][:1] = prompt.tempo  # not that of the nearest token
-    for index, velocity in prompt.velocities.items():
-        score.tracks[index].notes["velocity"] = velocity
-    for index, program in prompt.programs.items():
-        score.tracks[index] = replace(score.tracks[index], program=program)
-    if names := note_names(prompt.score) or note_names(score):
-        score.markers = [m._replace(text=spelled(m.text, names)) for m in score.markers]
-    return score
-
-
 def empty_prompt(
     tokenizer: Tokenizer, tempo: float | None = None, keys: Sequence[KeySignature] = ()
 ) -> Prompt:
@@ -378,19 +380,17 @@ def empty_prompt(
     if keys or (tempo is not None and tokenizer.families.get("Tempo")):
         tokens = tokenizer.until_end(tokenizer.encode(score))
     bar_length, lost = tokenizer.bar_length(score), EncodingSummary()
-    return Prompt(FROM_NOTHING, tokens, 0, 0, bar_length, score, score, lost, tempo=tempo)
+    return Prompt(FROM_NOTHING, tokenizer, tokens, 0, bar_length, score, score, lost, tempo=tempo)
 
 
-def prompt_with_chords(
-    tokenizer: Tokenizer, prompt: Prompt, bars: list[list[int]], end: int
-) -> Prompt:
+def prompt_with_chords(prompt: Prompt, bars: list[list[int]], end: int) -> Prompt:
     """Return a prompt whose continuation up to a musical time has the chords of bars.
 
     Args:
         bars: indices in `CHORDS`, see `parse_progression`; they begin again when they end.
     """
     progression = schedule(bars, range(prompt.end_time, end + 1, prompt.bar_length))
-    tokens = prompt.tokens
+    tokens, tokenizer = prompt.tokens, prompt.tokenizer
     if prompt.end_time == 0:  # the first chord comes before the tempo
         chord = Marker(0, CHORDS[progression[0, 1]])
         tokens = tokenizer.until_end(tokenizer.encode(replace(prompt.score, markers=[chord])))

@@ -89,9 +89,9 @@ class GenerationRequest:
             if is_asked and self.total_tokens is not None:
                 expected = "expected bars, not length_factor, beside it"
                 raise ParameterError(name, getattr(self, name), expected)
-        names = "bars", "total_tokens", "max_new_tokens", "form", "tempo", "program"
-        for name, default in {"ending": "open", **dict.fromkeys(names)}.items():
-            if self.keeps and getattr(self, name) != default:
+        names = "ending", "bars", "total_tokens", "max_new_tokens", "form", "tempo", "program"
+        for name in names:
+            if self.keeps and getattr(self, name) != getattr(type(self), name):  # the default
                 expected = "expected to be left out beside keep and rewrite: the piece decides it"
                 raise ParameterError(name, getattr(self, name), expected)
         if self.bars is None and self.total_tokens is None and not self.keeps:

@@ -13,7 +13,7 @@ from torch import Tensor
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import make_engine
 from musicgen.generation.form import lag_biases
-from musicgen.generation.prompts import Prompt, decode
+from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import sample
 from musicgen.models import ModelState, Transformer
@@ -94,8 +94,7 @@ class Sampler:
                     end = int(self.tokenizer.times(tokens).max()) + 1
                     end = min(request.end_time(prompt) or end, end)
                     bars = -(-(end - prompt.end_time) // prompt.bar_length)
-                    score = decode(self.tokenizer, tokens, prompt)
-                    yield Continuation(prompt, row.sample, tokens, score, bars)
+                    yield Continuation(prompt, row.sample, tokens, prompt.decode(tokens), bars)
 
     def row(self, prompt: Prompt, number: int) -> Row:
         """Return the row of a prompt's sample of this number, as `steps` takes it."""
@@ -162,13 +161,14 @@ class Sampler:
     def _grammar_state(self, grammar: Grammar[Any], prompts: Sequence[Prompt]) -> GrammarState:
         """Return the grammar's state after each prompt, with all that the request asks for."""
         request = self.request
-        states = [grammar.start(torch.from_numpy(each.tokens)[None]) for each in prompts]
+        states = [grammar.start(prompt.tokens[None]) for prompt in prompts]
         state: GrammarState = type(states[0]).cat(states)
         if request.sampling.max_notes:
             grammar.bound(request.sampling.max_notes)  # prompts may have more
         if request.sampling.avoid_parallels:
             grammar.forbid_parallels()
-        state = grammar.hold(state, tempo=request.hold_tempo, metre=request.hold_metre)
+        hold_metre = request.hold_metre and not request.keeps  # whose bars are the piece's
+        grammar.hold(tempo=request.hold_tempo, metre=hold_metre)
         if request.hold_durations:
             step = TICKS_PER_BEAT // self.tokenizer.steps_per_beat
             notes = [[track.notes for track in prompt.score.tracks] for prompt in prompts]
@@ -177,12 +177,12 @@ class Sampler:
         written = [prompt.written for prompt in prompts]
         state = grammar.give(state, [prompt.given for prompt in prompts], written)
         state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
-        end = torch.tensor([request.end_time(prompt) or NEVER for prompt in prompts])
-        may_end = torch.full_like(end, 0 if request.allow_end else NEVER)
+        end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
+        may_end = np.full_like(end, 0 if request.allow_end else NEVER)
         if request.ending == "close":
             state = grammar.close(state, end)
-            may_end = may_end.minimum(end - torch.tensor([prompt.bar_length for prompt in prompts]))
-        return grammar.between(state, torch.tensor([p.end_time for p in prompts]), may_end)
+            may_end = np.minimum(may_end, end - [prompt.bar_length for prompt in prompts])
+        return grammar.between(state, np.array([p.end_time for p in prompts]), may_end)
 
     def prefill(self, prompts: Sequence[Prompt], rows: Tensor) -> tuple[Tensor, ModelState, Tensor]:
         """Return logits [B, V], the state and positions [B, P] after the prompts at `rows` [B].

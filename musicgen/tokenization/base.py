@@ -242,10 +242,10 @@ class Tokenizer(ABC):
         start = int(starts[0, 0])
         return tokens[start : start + length].astype(np.int64)
 
-    def arrange(self, window: IntArray, rng: Rng, length: int) -> IntArray:
+    def arrange(self, window: IntArray, rng: Rng) -> IntArray:
         """Return a training crop in another order of its parts, by the settings' probabilities.
 
-        [L] -> [<= length]
+        [L] -> [any length]
         """
         return window
 
@@ -278,14 +278,14 @@ class Tokenizer(ABC):
         return table
 
     def keep_parts(
-        self, score: Score, names: Sequence[str], start: int, stop: int | None
+        self, score: Score, names: Sequence[str], first: int, end: int | None
     ) -> KeptParts:
         """Return a piece in an order in which some parts lead, so that others are written to them.
 
         Args:
             names: of the decoded tracks that lead.
-            start: grid step up to which the other parts are given, too.
-            stop: grid step at which the writing ends; None: with the piece.
+            first: tick up to which the other parts are given, too.
+            end: tick at which the writing ends; None: with the piece.
 
         Raises:
             UserError: the tokens have no such order, or the piece has no such parts.

@@ -175,14 +175,6 @@ class Grammar(ABC, Generic[S]):
             state = type(state)(**{name: values[-1] for name, values in states.items()})
         return np.concatenate(legal).T, state
 
-    def hold(self, state: S, *, tempo: bool, metre: bool) -> S:
-        """Return a state from which all continuations keep the tempo, or the metre, of their row.
-
-        A row without notes may still take its first tempo. Sequences without tokens of tempo or
-        metre keep both in any case.
-        """
-        return state
-
     def harmonise(self, state: S, progressions: Sequence[IntArray]) -> S:
         """Return a state from which the chords are those of a progression for each row.
 
@@ -257,6 +249,13 @@ class Grammar(ABC, Generic[S]):
             expected = f"expected one number, or {number}: one for each instrument"
             raise ParameterError("max_notes", each, expected)
         self._max_notes = np.array(each)
+
+    def hold(self, *, tempo: bool, metre: bool) -> None:
+        """From now on let all sequences keep their tempo, or their metre.
+
+        One without notes may still take its first tempo. Sequences without tokens of tempo or metre
+        keep both in any case.
+        """
 
     def forbid_parallels(self) -> None:
         """From now on let no two voices move in parallel fifths or octaves.

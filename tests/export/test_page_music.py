@@ -108,7 +108,7 @@ def random_walk(tokenizer, rng, number: int) -> dict:
     if options["avoidParallels"]:
         grammar.forbid_parallels()
     state = grammar.start(torch.empty(1, 0, dtype=torch.long))
-    state = grammar.hold(state, tempo=options["tempo"], metre=options["metre"])
+    grammar.hold(tempo=options["tempo"], metre=options["metre"])
     if options["limit"]:
         state = grammar.close(state, torch.tensor([options["limit"]]))
     state = grammar.between(state, options["notBefore"], 0 if options["end"] else NEVER)

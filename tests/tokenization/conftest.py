@@ -25,14 +25,14 @@ def closing_bias(tokenizer):
     return torch.tensor([bias.get(family, 0.0) for family in families])
 
 
-def random_walk(tokenizer, num_rows, steps, seed, state=None):
+def random_walk(tokenizer, num_rows, steps, seed, state=None, grammar=None):
     """Random walks under the grammar, from a state on: `steps` tokens without EOS, then to EOS.
 
     Returns:
         Tokens [num_rows, L], and the grammar state's positions after each [num_rows, L, 2].
     """
     random = torch.Generator().manual_seed(seed)
-    grammar = tokenizer.grammar()
+    grammar = grammar or tokenizer.grammar()
     size = len(tokenizer.vocabulary)
     # Every row prefers other tokens, so that time passes at different speeds.
     preference = 3 * torch.randn(num_rows, size, generator=random)

@@ -144,10 +144,11 @@ def two_bars(*, tempo: bool = True) -> torch.Tensor:
 def drawn_names(tokens: torch.Tensor, *, tempo: bool, metre: bool, rows: int = 32):
     """The names of random tokens after a prompt. [rows][steps]"""
     grammar, names = METRICAL.grammar(), METRICAL.vocabulary
-    state = grammar.hold(grammar.start(tokens[None].expand(rows, -1)), tempo=tempo, metre=metre)
-    walked, _ = random_walk(METRICAL, rows, 300, seed=0, state=state)
+    state = grammar.start(tokens[None].expand(rows, -1))
+    grammar.hold(tempo=tempo, metre=metre)
+    walked, _ = random_walk(METRICAL, rows, 300, 0, state, grammar)
     whole = np.concatenate([tokens.expand(rows, -1), walked], axis=1)
-    assert grammar.accepts(whole).all()
+    assert METRICAL.grammar().accepts(whole).all()
     return [[names.token(int(t)).split("_") for t in row] for row in walked]
 
 

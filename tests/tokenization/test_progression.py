@@ -111,15 +111,15 @@ def test_each_chord_comes_at_its_time_and_no_other(tokenizer, metre, bar, hold, 
         progressions.append(np.stack([bar + steps, chords], axis=1))
     grammar = tokenizer.grammar()
     state = grammar.start(prompt[None].expand(len(progressions), -1))
-    state = grammar.hold(state, tempo=hold, metre=hold)
+    grammar.hold(tempo=hold, metre=hold)
     state = grammar.harmonise(state, progressions)
     if closes:
         state = grammar.close(state, torch.full((len(progressions),), (1 + num_bars) * bar))
-    walked, _ = random_walk(tokenizer, len(progressions), 100, seed=0, state=state)
+    walked, _ = random_walk(tokenizer, len(progressions), 100, 0, state, grammar)
     num_chords = 0
     for row, progression in zip(walked, progressions, strict=True):
         tokens = np.concatenate([prompt, row[row != tokenizer.vocabulary.pad_id]])
-        end = grammar.start(tokens[None]).bar_end
+        end = tokenizer.grammar().start(tokens[None]).bar_end
         assert np.array_equal(tokenizer.encode(tokenizer.decode(tokens)), tokens)
         is_chord = np.isin(tokens, tokenizer.families["Chord"])
         found = np.stack([tokenizer.times(tokens), tokens - tokenizer.families["Chord"].start])

@@ -21,6 +21,7 @@ from musicgen.tokenization.chorale.frames import (
     voices_of_tracks,
 )
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING, Arrangements, ChoraleGrammar
+from musicgen.tokenization.quantization import to_grid
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
 
@@ -134,11 +135,11 @@ class Chorale(Tokenizer):
         window[0] = self.vocabulary.id("BOS")
         return window
 
-    def arrange(self, window: IntArray, rng: Rng, length: int) -> IntArray:
+    def arrange(self, window: IntArray, rng: Rng) -> IntArray:
         if rng.random() < self.lead_probability:
             voices = LEADING[0 if rng.random() < 0.5 else rng.integers(len(LEADING))]
             window = self.lead(window, voices)
-        return window[:length]
+        return window
 
     def lead(self, tokens: IntArray, voices: Sequence[bool]) -> IntArray:
         """Return the beginning of a piece, or a whole one, with the given voices ahead.
@@ -161,10 +162,10 @@ class Chorale(Tokenizer):
         return np.concatenate([[header], moved.ravel(), end])
 
     def keep_parts(
-        self, score: Score, names: Sequence[str], start: int, stop: int | None
+        self, score: Score, names: Sequence[str], first: int, end: int | None
     ) -> KeptParts:
-        if stop is not None or not names:
-            return super().keep_parts(score, names, start, stop)
+        if end is not None or not names:
+            return super().keep_parts(score, names, first, end)
         if not self.families["Lead"]:
             raise UserError(
                 "this model has not learned keep=; take one that was trained with "
@@ -178,11 +179,12 @@ class Chorale(Tokenizer):
         parts = self._voices(score, leading)
         named = [replace(track, name=VOICES[voice]) for voice, track in parts.items()]
         ids = self.lead(self.encode(replace(score, tracks=named)), leading)
-        first = 1 + NUM_VOICES * (LEAD + start)
-        if ids[0] not in self.families["Lead"] or first >= len(ids) - 1:
+        start = int(to_grid(np.array(first), STEPS_PER_BEAT, score.ticks_per_beat))
+        begin = 1 + NUM_VOICES * (LEAD + start)
+        if ids[0] not in self.families["Lead"] or begin >= len(ids) - 1:
             raise UserError("nothing is left to write: the parts that are kept have ended")
-        of_leading = np.resize(leading, len(ids) - 1 - first)
-        ids[first:-1] = np.where(of_leading, ids[first:-1], -1)
+        of_leading = np.resize(leading, len(ids) - 1 - begin)
+        ids[begin:-1] = np.where(of_leading, ids[begin:-1], -1)
         voice_of = {id(part): voice for voice, part in parts.items()}
         roles = [voice_of.get(id(track)) for track in score.tracks]
         return KeptParts(ids, roles, np.flatnonzero(~np.array(leading)).tolist(), start)

@@ -37,8 +37,6 @@ class REMIState(GrammarState):
     chords: BoolArray  # whether the model chooses Chord tokens
     progression: IntArray  # first grid step and index of the chords to come, then NEVER [B, N, 2]
     metre: IntArray  # current index
-    hold_tempo: BoolArray  # whether the tempo stays once there is one, or a note
-    hold_metre: BoolArray  # whether the metre stays
 
     @property
     def has_note(self) -> BoolArray:
@@ -62,6 +60,7 @@ class BarGrammar(Grammar[R]):
 
     followers: Mapping[str, set[str]]
     unit = 1
+    hold_tempo = hold_metre = False
 
     def __init__(self, tokenizer: InBars) -> None:
         super().__init__(tokenizer.vocabulary, tokenizer.families)
@@ -88,12 +87,11 @@ class BarGrammar(Grammar[R]):
 
     def _initial_fields(self, num_rows: int) -> dict[str, Any]:
         zeros = np.zeros(num_rows, np.int64)
-        none, no = zeros - 1, zeros > 0
+        none = zeros - 1
         return super()._initial_fields(num_rows) | {
             **{"num_bars": zeros, "bar_start": zeros, "bar_end": zeros, "pitch": none},
-            **{"part": none, "tempo": none, "chord": none, "chords": ~no, "metre": none},
+            **{"part": none, "tempo": none, "chord": none, "chords": zeros == 0, "metre": none},
             "progression": np.full((num_rows, 1, 2), NEVER),
-            **{"hold_tempo": no, "hold_metre": no},
         }
 
     def start(self, prompts: Ids) -> R:
@@ -101,9 +99,8 @@ class BarGrammar(Grammar[R]):
         has_note = state.has_note | (state.pitch >= 0)
         return replace(state, chords=(state.chord >= 0) | ~has_note)
 
-    def hold(self, state: R, *, tempo: bool, metre: bool) -> R:
-        each = np.ones_like(state.hold_tempo)
-        return replace(state, hold_tempo=each & tempo, hold_metre=each & metre)
+    def hold(self, *, tempo: bool, metre: bool) -> None:
+        self.hold_tempo, self.hold_metre = tempo, metre
 
     def harmonise(self, state: R, progressions: Sequence[IntArray]) -> R:
         free = np.array([len(each) == 0 for each in progressions])
@@ -120,10 +117,12 @@ class BarGrammar(Grammar[R]):
         """
         ranks = self._ranks
         new_tempo = ranks["Tempo"] != state.tempo[:, None]
-        new_tempo &= ~(state.hold_tempo & ((state.tempo >= 0) | state.has_note))[:, None]
+        if self.hold_tempo:  # once there is one, or a note
+            new_tempo &= ~((state.tempo >= 0) | state.has_note)[:, None]
         mask[:, self._slices["Tempo"]] &= new_tempo
-        held = (state.hold_metre & (state.metre >= 0))[:, None]
-        mask[:, self._slices["Bar"]] &= ~held | (ranks["Bar"] == state.metre[:, None])
+        if self.hold_metre:
+            metre = state.metre[:, None]
+            mask[:, self._slices["Bar"]] &= (metre < 0) | (ranks["Bar"] == metre)
 
         starts, indices = state.progression[..., 0], state.progression[..., 1]
         differs = np.ones_like(starts, dtype=bool)  # the end does

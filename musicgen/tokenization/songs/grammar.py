@@ -105,7 +105,6 @@ class SongsGrammar(BarGrammar[SongsState]):
             next_given=state.positions[:, 0] + 1,
             writes=writes,
             chords=state.chords | has_given[:, 0],
-            hold_metre=state.hold_metre & ~has_given[:, 0],
             orders=np.where(has_given, np.arange(state.orders.shape[1]) == order, state.orders),
         )
 

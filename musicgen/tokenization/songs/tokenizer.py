@@ -187,7 +187,7 @@ class Songs(InBars):
         window = super()._crop(tokens, starts, length, bar_length, rng)
         return self.with_header(window, tokens[: starts[0, 0]])[:length]
 
-    def arrange(self, window: IntArray, rng: Rng, length: int) -> IntArray:
+    def arrange(self, window: IntArray, rng: Rng) -> IntArray:
         if rng.random() < self.lead_probability:
             ids = self.families["Part"]
             present = np.unique(window[within(window, ids[: len(self.parts)])]) - ids.start
@@ -195,7 +195,7 @@ class Songs(InBars):
             if rng.random() < 0.5:
                 leads = rng.random(len(ids)) < 0.5
             window = self.lead(window, leads.tolist())
-        return window[:length]
+        return window
 
     def lead(self, tokens: IntArray, parts: Sequence[bool]) -> IntArray:
         """Return ids [L] in the order in which, in each bar, some parts come before the others.
@@ -218,16 +218,15 @@ class Songs(InBars):
         return tokens[np.lexsort((place, bar))]
 
     def keep_parts(
-        self, score: Score, names: Sequence[str], start: int, stop: int | None
+        self, score: Score, names: Sequence[str], first: int, end: int | None
     ) -> KeptParts:
         losses, lines, metres = self.in_bars(score)
         edges = np.array([*score.bar_starts(), *(s.tick for s in score.time_signatures), 2**39])
         ticks = np.unique(np.maximum([edges - 1, edges], 0))
         places = np.stack([ticks, losses.move(ticks)])
-        tick = np.array([start, stop or 0]) * score.ticks_per_beat / POSITIONS_PER_BEAT
-        near = losses.grid(losses.move(tick.round().astype(np.int64)))  # bar lines are cut there
-        moved, end = lines[np.abs(lines - near[:, None]).argmin(axis=1)].tolist()
-        start, stop, score = start and moved, None if stop is None else end, losses.score
+        near = losses.grid(losses.move(np.array([first, end or 0])))
+        start, stop = lines[np.abs(lines - near[:, None]).argmin(axis=1)].tolist()
+        start, score = first and start, losses.score  # silence before an upbeat is written, too
         known, asked = [x.name.lower() for x in self.instruments], [x.lower() for x in names]
         roles = [self.find_track(track) for track in score.tracks]
         pairs = [*zip(score.tracks, roles, strict=True)]
@@ -239,7 +238,7 @@ class Songs(InBars):
             raise ParameterError("keep", ",".join(names), expected)
         written = [i for i in played if not leads[i]]
         written = written or [i for i in range(len(known)) if not leads[i]][:1]
-        if stop is not None and not score.key_signatures:  # all bars tell it
+        if end is not None and not score.key_signatures:  # all bars tell it
             found = find_key(pitched_notes(score)) or Key(0, major=True)
             score = replace(score, key_signatures=[KeySignature(0, found.fifths)])
         before = score.clip(0, round(start * score.ticks_per_beat / POSITIONS_PER_BEAT)).tracks
@@ -251,7 +250,7 @@ class Songs(InBars):
         bars = self.families["Bar"].start + metres
         own = np.split(ids, np.flatnonzero(within(ids, self.families["Bar"])))[1:]
         last = int(within(self.encode(score), self.families["Bar"]).sum())
-        last = last if stop is None else int(np.searchsorted(lines, stop))
+        last = last if end is None else int(np.searchsorted(lines, stop))
         own += [bars[i : i + 1] for i in range(len(own), last)]
         given: list[int] = []
         for bar, line in zip(own[:last], lines.tolist(), strict=False):
