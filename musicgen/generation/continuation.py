@@ -20,7 +20,7 @@ from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import sort_notes
 from musicgen.text import pluralize
 from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts
-from musicgen.tokenization.quantization import to_grid
+from musicgen.tokenization.quantization import relocate, to_grid
 from musicgen.validation import check_choice
 
 SPARSE = 0.1  # of the prompt's notes a bar: fewer are next to none
@@ -203,9 +203,7 @@ class Continuation:
             notes = notes[(notes["onset"] >= begin) & (notes["duration"] > 0)]
             end = to_grid(notes["onset"] + notes["duration"], ticks, TICKS_PER_BEAT)
             onset = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
-            notes["onset"], end = (
-                np.interp(x, *kept.places[::-1]).round().astype(np.int64) for x in (onset, end)
-            )
+            notes["onset"], end = (relocate(x, kept.places[::-1]) for x in (onset, end))
             notes["duration"] = np.maximum(np.minimum(end, stop) - notes["onset"], 1)
             # What is in the silence of an incomplete bar is nowhere in the piece.
             sounds = np.abs(np.interp(notes["onset"], *kept.places) - onset) < 1

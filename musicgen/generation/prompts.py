@@ -19,6 +19,7 @@ from musicgen.tokenization.base import (
 )
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, ROOTS, chord_index, spelled
+from musicgen.tokenization.quantization import relocate, to_grid
 from musicgen.tokenization.remi.metre import without_long_gaps
 from musicgen.validation import check_int
 
@@ -148,7 +149,7 @@ def make_prompt(
     if tempo is not None:
         score = replace(score, tempos=np.array([(0, tempo)], TEMPO))
     bar_length = tokenizer.bar_length(score)
-    shorter, move = without_long_gaps(score)
+    shorter, gaps = without_long_gaps(score)
     encoded, losses = tokenizer.encode_with_losses(shorter)
     grid = tokenizer.decode(encoded)
     if grid.num_notes == 0:
@@ -165,15 +166,15 @@ def make_prompt(
     # The bar lines are those of the file, not of the tokens.
     lines = np.append(score.bar_starts(), 0)
     lines[-1] = lines[-2] + score.bar_ticks(score.metre_at(int(lines[-2])))
-    times = losses.grid(losses.move(move(lines)))
+    times = losses.grid(relocate(relocate(lines, gaps), losses.places))
     first, final = np.searchsorted(times, [onsets.min(), onsets.max()], side="right") - 1
     is_upbeat = first == 0 and lines[1] < score.bar_ticks(score.metre_at(int(lines[1])))
     last = final if prompt_bars is None else min(first + is_upbeat + prompt_bars - 1, final)
-    end = int(lines[last + 1])
+    after = last + 1
     if last == final and not losses.too_long:  # where nothing sounds that the grid sees
         margin = score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
-        end = int(lines[max(last + 1, np.searchsorted(lines, score.end - margin))])
-    end_time = int(losses.grid(losses.move(move(np.array(end))))) - start_time
+        after = max(after, int(np.searchsorted(lines, score.end - margin)))
+    end, end_time = int(lines[after]), int(times[after]) - start_time
     last_bar = bar_length
     bar = int(np.searchsorted(bars, start_time + end_time)) - 1
     if bar + 1 < len(bars):
@@ -270,14 +271,14 @@ def kept_prompt(
     cuts = [score.metre_at(tick)._replace(tick=tick) for tick in (first, end)]
     signatures = sorted([*score.time_signatures, *cuts], key=lambda s: s.tick)
     score = tokenizer.in_time(replace(score, markers=seen, time_signatures=signatures))
-    per_tick = Fraction(tokenizer.steps_per_beat, score.ticks_per_beat)
     with errors_name(name):
         kept = tokenizer.keep_parts(score, keep, first, None if bars[1] is None else end)
     if not (kept.given < 0).any():
         raise UserError(f"{name}: nothing is left to write")
     in_force = [m._replace(tick=first) for m in chords if m.tick < first][-1:] + asked
-    at = (np.interp([m.tick for m in in_force], *kept.places) * float(per_tick)).round().tolist()
-    steps = [(tick, chord_index(m.text) or 0) for tick, m in zip(at, in_force, strict=True)]
+    ticks = relocate(np.array([m.tick for m in in_force], np.int64), kept.places)
+    at = to_grid(ticks, tokenizer.steps_per_beat, score.ticks_per_beat)
+    indices = [chord_index(m.text) or 0 for m in in_force]
     decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
 
     def as_parts(roles: set[int | None]) -> Score:
@@ -299,7 +300,7 @@ def kept_prompt(
         summary=EncodingSummary(),
         data=data,
         file_end=first,
-        progression=np.array(steps, np.int64).reshape(-1, 2),
+        progression=np.stack([at, np.array(indices, np.int64)], axis=1),
         kept=kept,
         own=own,
         span=(first, np.inf if bars[1] is None else end),

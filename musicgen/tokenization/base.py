@@ -18,7 +18,7 @@ from musicgen.errors import ParameterError, UserError, errors_name
 from musicgen.midi import Score, Track
 from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_number
 from musicgen.tokenization.grammar import Grammar, latest
-from musicgen.tokenization.quantization import EncodingSummary, Losses
+from musicgen.tokenization.quantization import UNMOVED, EncodingSummary, Losses
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, load_json, save_json, within
 
 Rng = np.random.Generator
@@ -33,9 +33,6 @@ SCRAMBLED = {"Pitch": 7, "Duration": 3, "Chord": 140}
 """How far `Tokenizer.scramble` moves the ids of these families; all chords are within reach."""
 
 
-_IN_WHOLE_BARS = np.array([[0, 2**39]] * 2)
-
-
 class KeptParts(NamedTuple):
     """A piece of which some parts are given, and others are to be written.
 
@@ -45,8 +42,7 @@ class KeptParts(NamedTuple):
         written: the decoded tracks to be written.
         start: grid step from which they replace the score's.
         stop: grid step at which the last given bar ends; None: with the ids.
-        places: ticks of the score, and where they are in its whole bars; between, time passes in
-            both, or in one. [2, N]
+        places: ticks of the score, and where they are in its whole bars, see `relocate`. [2, N]
     """
 
     given: IntArray
@@ -54,7 +50,7 @@ class KeptParts(NamedTuple):
     written: Sequence[int]
     start: int = 0
     stop: int | None = None
-    places: IntArray = _IN_WHOLE_BARS
+    places: IntArray = UNMOVED
 
 
 class Tokenizer(ABC):

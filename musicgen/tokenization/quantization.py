@@ -1,6 +1,6 @@
 """Quantization of times and values, removal of overlaps between notes, and what both lose."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +26,14 @@ class GridNotes(NamedTuple):
 def to_grid(ticks: IntArray, steps_per_beat: int | IntArray, ticks_per_beat: int) -> IntArray:
     """Return the nearest grid step of each tick; halves round up."""
     return (2 * steps_per_beat * ticks + ticks_per_beat) // (2 * ticks_per_beat)
+
+
+UNMOVED = np.array([[0, 2**40]] * 2)  # places at which ticks stay
+
+
+def relocate(ticks: IntArray, places: IntArray) -> IntArray:
+    """Return where ticks are, by old and new ones: between, time passes in both, or in one."""
+    return np.interp(ticks, *places).round().astype(np.int64)
 
 
 def in_time(score: Score) -> Score:
@@ -98,7 +106,7 @@ class Losses:
 
     Attributes:
         score: the piece, in whole bars if the tokens need them, see `in_whole_bars`.
-        move: returns the ticks there of ticks of the piece.
+        places: ticks of the piece, and where they are there, see `relocate`. [2, N]
         read, kept: where the notes begin that the piece has, and those that the tokens hold.
         no_chords_until: where the first chord is; 0 for vocabularies without chords.
         end: the grid step at which the last bar or beat that tokens may have ends, and its name.
@@ -109,7 +117,7 @@ class Losses:
 
     def __init__(self, score: Score, steps_per_beat: int) -> None:
         self.score, self.steps_per_beat = score, steps_per_beat
-        self.move: Callable[[IntArray], IntArray] = lambda ticks: ticks
+        self.places = UNMOVED
         self.read = self.grid(score.notes["onset"])
         self.kept = self.read[:0]
         self.no_chords_until, self.too_long = 0.0, False

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import zip_longest
 from math import ceil
 
@@ -11,10 +12,9 @@ import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import Score, TimeSignature
-from musicgen.midi.score import Move
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Losses
-from musicgen.tokenization.quantization import find_changes
+from musicgen.tokenization.quantization import UNMOVED, find_changes, relocate
 from musicgen.tokenization.vocabulary import IntArray
 
 METRES = (
@@ -145,27 +145,27 @@ def in_whole_bars(
             if len(signatures) == 1 and (num_bars == 1 or not is_known(metre)):
                 begin = end - ticks
         points += [(metre.tick, begin), (after.tick - 1, min(begin + ticks - 1, end))]
-    whole, move = _retimed(score, points)
+    whole, places = _retimed(score, points)
     if whole is not score:
         whole = replace(whole, time_signatures=signatures)
     losses = Losses(whole, steps_per_beat)
-    losses.move = move
+    losses.places = places
     for first, last in filled:
         losses.interpret("incomplete bars filled with silence", first, last)
     return losses
 
 
-def without_long_gaps(score: Score) -> tuple[Score, Move]:
+def without_long_gaps(score: Score) -> tuple[Score, IntArray]:
     """Return a score without its gaps of more than `MAX_EMPTY_BARS`, and where its ticks went.
 
-    `repairs` names them.
+    `repairs` names them; the places are those of `relocate`.
     """
     order = np.argsort(score.notes["onset"])
     onset, duration = score.notes["onset"][order], score.notes["duration"][order]
     end = np.maximum.accumulate(np.append(0, onset + duration))[:-1]
     wide = onset - end > MAX_EMPTY_BARS * score.ticks_per_beat  # no bar of a quarter is longer
     if not wide.any():
-        return score, lambda ticks: ticks
+        return score, UNMOVED
     bars = np.append(score.bar_starts(_MOST_BARS), score.end)
     before = np.searchsorted(bars, end[wide])
     behind = np.searchsorted(bars, onset[wide], "right") - 1
@@ -177,25 +177,23 @@ def without_long_gaps(score: Score) -> tuple[Score, Move]:
             left_out += last - first
             counts.append(j - i)
     lines = [f"{pluralize(count, 'bars')} without a note left out" for count in counts]
-    shorter, move = _retimed(score, points)
-    return replace(shorter, repairs=[*score.repairs, *lines]), move
+    shorter, places = _retimed(score, points)
+    return replace(shorter, repairs=[*score.repairs, *lines]), places
 
 
-def _retimed(score: Score, points: Sequence[tuple[int, int]]) -> tuple[Score, Move]:
-    """Return a score in which ticks are elsewhere, and a function that returns where.
+def _retimed(score: Score, points: Sequence[tuple[int, int]]) -> tuple[Score, IntArray]:
+    """Return a score in which ticks are elsewhere, and the places of `relocate`.
 
     Args:
         points: old ticks, from 0 on, and new ones; between, time is the score's, or stands still.
     """
     (last, moved), end = points[-1], 2**40
-    old, new = np.array(sorted({**dict(points), end: end + moved - last}.items())).T
-    if np.array_equal(old, new):
-        return score, lambda ticks: ticks
-
-    def move(ticks: IntArray) -> IntArray:
-        return np.interp(ticks, old, new).round().astype(np.int64)
+    places = np.array(sorted({**dict(points), end: end + moved - last}.items())).T
+    if np.array_equal(*places):
+        return score, places
+    move = partial(relocate, places=places)
 
     def move_event(ticks: IntArray) -> IntArray:
         return np.where(ticks > 0, move(ticks), 0)
 
-    return score.moved(move, move_event, lambda ends: move(ends - 1) + 1), move
+    return score.moved(move, move_event, lambda ends: move(ends - 1) + 1), places

@@ -20,6 +20,7 @@ from musicgen.tokenization.quantization import (
     find_changes,
     in_time,
     nearest_bin,
+    relocate,
     remove_overlaps,
 )
 from musicgen.tokenization.songs.grammar import SongsGrammar, part_order
@@ -221,10 +222,7 @@ class Songs(InBars):
         self, score: Score, names: Sequence[str], first: int, end: int | None
     ) -> KeptParts:
         losses, lines, metres = self.in_bars(score)
-        edges = np.array([*score.bar_starts(), *(s.tick for s in score.time_signatures), 2**39])
-        ticks = np.unique(np.maximum([edges - 1, edges], 0))
-        places = np.stack([ticks, losses.move(ticks)])
-        near = losses.grid(losses.move(np.array([first, end or 0])))
+        near = losses.grid(relocate(np.array([first, end or 0]), losses.places))
         start, stop = lines[np.abs(lines - near[:, None]).argmin(axis=1)].tolist()
         start, score = first and start, losses.score  # silence before an upbeat is written, too
         known, asked = [x.name.lower() for x in self.instruments], [x.lower() for x in names]
@@ -256,7 +254,7 @@ class Songs(InBars):
         for bar, line in zip(own[:last], lines.tolist(), strict=False):
             given += [*bar, *[-1] * (line >= start)]
         given.append(bars[min(last, len(bars) - 1)])  # ends the last bar
-        return KeptParts(np.array(given), roles, written, start, int(lines[last]), places)
+        return KeptParts(np.array(given), roles, written, start, int(lines[last]), losses.places)
 
 
 def _equal_ratios(bins: Sequence[int]) -> list[int]:
