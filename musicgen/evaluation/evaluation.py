@@ -176,9 +176,6 @@ def _held_out_pieces(data: Sequence[EncodedCorpus], split: str) -> tuple[str, li
     """Return the held-out pieces that all runs have, by name, and the name of their split.
 
     If a split has few, they are those of both that are held out. Copies of a piece count once.
-
-    Raises:
-        UserError: the runs have no held-out piece in common.
     """
     check_choice("split", split, SPLITS)
     splits: Sequence[str] = (split,)
@@ -220,11 +217,7 @@ def _loss_lines(
 ) -> tuple[list[Line], Losses, Losses]:
     """Return losses beside others, and those of held-out pieces: the model's, the trigram model's.
 
-    Args:
-        held: the held-out pieces of the cache.
-        num_pieces: held-out pieces, and training pieces, that are measured.
-        length: the furthest position.
-        trained: the position up to which losses are those of the trained length.
+    They reach up to the position `length`; those of the trained length up to `trained`.
     """
     names, held = data.cache.names, evenly_spaced(held, num_pieces)
     training = evenly_spaced(data.cache.pieces("train"), num_pieces)
@@ -255,11 +248,7 @@ def _loss_lines(
 
 
 def _prompts(model: MusicModel, data: EncodedCorpus, pieces: Sequence[int]) -> list[Prompt]:
-    """Return the beginnings of pieces.
-
-    Raises:
-        UserError: no piece is longer than a prompt, or no prompt short enough for the model.
-    """
+    """Return the beginnings of pieces that are longer, and short enough for the model."""
     longest = model.model.position.max_length or np.inf
     prompts, errors = [], []
     for name, read in piece_readers(data, pieces).items():

@@ -123,11 +123,7 @@ def open_file(data: bytes) -> MidiFile:
 
 
 def _find_track(data: bytes, start: int, end: int) -> tuple[list[Event], int, int]:
-    """Return a track's events, where they end, and where the next chunk begins.
-
-    Raises:
-        UserError: the file ends within the track, or its events have no meaning.
-    """
+    """Return a track's events, where they end, and where the next chunk begins."""
     following = data.find(b"MTrk", max(start, min(end, len(data))))
     # A length may be too small: where it ends, neither a chunk nor the file's end follows.
     is_short = end < len(data) and not re.match(rb"[A-Za-z ]{4}", data[end : end + 4])

@@ -10,10 +10,12 @@ from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor, nn
 
 from musicgen.attention import FeatureMap, GaussianSpan
+from musicgen.console import log
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.random import NoiseKey, RandomStream
+from musicgen.text import pluralize
 from musicgen.tokenization import Groove2Groove
 from musicgen.training.module import TrainingModule
 
@@ -105,6 +107,18 @@ class AverageWeights(WeightAveraging):
         if stage == "fit":
             super().on_train_end(trainer, pl_module)
             self._average_model = None  # else a test would load the weights that are not averaged
+
+
+class EarlyStopping(pl.callbacks.EarlyStopping):
+    """Lightning's, which says that it ends the run; a resumed run may have another patience."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict | {"patience": self.patience})
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.is_global_zero and self.wait_count >= self.patience:
+            lately = pluralize(self.wait_count, "validations")
+            log(f"{self.monitor} has not improved in {lately}: callbacks.early_stopping.patience")
 
 
 class LearnMaxNotes(pl.Callback):

@@ -132,7 +132,7 @@ def test_a_damaged_best_checkpoint_is_replaced(run, tmp_path, capsys):
     assert saved(tmp_path / "first", "best")["global_step"] == 6
 
 
-def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path):
+def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path, capsys):
     settings = ("trainer.max_steps=6", "scheduler.max_steps=6", "loader.batches_per_epoch=3")
     settings += ("callbacks=early_stopping",)
     settings += ("trainer.val_check_interval=1.0", "trainer.check_val_every_n_epoch=1")
@@ -149,6 +149,9 @@ def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path):
     rows = run("first", *settings, "trainer.max_steps=9", resume=last)
     (patience,) = (x for x in saved(tmp_path / "first")["callbacks"].values() if "wait_count" in x)
     assert patience["best_score"] == pytest.approx(float(rows[5]["val/loss"]))
+    settings += ("callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=9")
+    run("first", *settings, "trainer.max_steps=99", resume=last)
+    assert "val/loss has not improved in 1 validation: " in capsys.readouterr().err
 
 
 def test_a_run_that_is_only_tested_has_its_best_weights(run, tmp_path):
