@@ -38,7 +38,7 @@ def main(cfg: DictConfig) -> float | None:
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
-    check_int("seed", cfg.seed, 0)
+    check_int("seed", cfg.seed, 0, maximum=2**32 - 1)  # numpy's
     check_int("trainer.accumulate_grad_batches", cfg.trainer.accumulate_grad_batches)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     with parameter_of("sampling"):  # which comes after training
