@@ -49,7 +49,6 @@ def attention_properties(
     models = load_runs(inputs)
     data = open_training_data(models[0], inputs.root)
     piece = data.split(inputs.split)[0]
-    ids = data.cache[piece][:map_length]
     noise = NoiseKey((inputs.seed, RandomStream.EVALUATION))
     rows: list[TableRow] = []
     for number, (model, (_, name)) in enumerate(zip(models, name_runs(models), strict=True)):
@@ -69,6 +68,7 @@ def attention_properties(
             for layer, matrices in zip(chosen, probe, strict=True)
             for row in invariance_rows(matrices, trained)
         ]
+        ids = data.cache[piece][:map_length][: network.position.max_length]
         positions = torch.from_numpy(model.positions(ids, data.cache.bar_lengths[piece]))[None]
         maps = attention_weights(
             network, torch.from_numpy(ids)[None], layers=chosen, positions=positions, noise=noise

@@ -16,7 +16,7 @@ from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import write
 from musicgen.models.position_kernels import position_kernels
 from musicgen.random import NoiseKey, RandomStream
-from tests.end_to_end.command_line import assert_one_line, call, succeed
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call, succeed
 
 
 def test_generate_then_evaluate(here, workplace):
@@ -88,21 +88,20 @@ def test_position_properties_writes_a_table_and_a_plot(here, workplace):
 
 
 def test_attention_properties(here, workplace):
-    arguments = [
-        "metrics=attention_properties",
-        "metric.attention_properties.num_tokens=3",
-        "split=train",
-        "out=att",
-    ]
+    learnable = ("position=learnable", "model.position.max_length=70", "hydra.run.dir=learned")
+    succeed(here(workplace, "train.py", *TINY, *SHORT, *learnable))
+    arguments = ["latest", "learned", "metrics=attention_properties", "split=train", "out=att"]
+    arguments += ["metric.attention_properties.num_tokens=3"]
     done = succeed(here(workplace, "evaluate.py", *arguments))
     assert "offsets below" in done.stdout
     rows = list(csv.DictReader((workplace / "att/attention_properties.csv").open()))
-    assert len(rows) == 2 * 9  # layers, ranges
+    assert len(rows) == 2 * 2 * 9  # runs, layers, ranges
     for row in rows:
         assert 0 <= float(row["T"]) <= 1
         assert 0 <= float(row["M"]) <= 1
     pictures = {path.name for path in (workplace / "att").glob("*.png")}
-    assert pictures == {"attention_maps.png", "attention_identical_tokens.png"}
+    kinds = "maps", "identical_tokens"
+    assert pictures == {f"attention_{kind}_{i}.png" for kind, i in product(kinds, "01")}
 
 
 def test_each_number_of_realizations_has_rows_of_its_own(here, workplace):
