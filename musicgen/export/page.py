@@ -23,7 +23,7 @@ from musicgen.export.javascript import JavaScriptStep, compile_step
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_text
 from musicgen.midi import Track
-from musicgen.midi.key import key_fits, spelling
+from musicgen.midi.key import KEYS, key_fits, spelling
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
@@ -129,7 +129,7 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         "stepsPerBeat": tokenizer.steps_per_beat,
         "away": tokenizer.tritone_away().tolist(),
         "changes": {name: values.tolist() for name, values in tokenizer.changes.items()},
-        "keyFits": key_fits(),
+        "keyFits": [(k.fifths, fit) for k, fit in zip(KEYS, key_fits().tolist(), strict=True)],
         "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
         "tracks": [
             {"name": x.name, "program": x.program, "isDrum": x.is_drum, "voice": track_voice(x)}

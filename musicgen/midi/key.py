@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
 from musicgen.midi.roles import pitched_notes
@@ -61,10 +62,7 @@ def find_key(notes: NoteArray) -> Key | None:
     (Krumhansl & Schmuckler; Krumhansl 1990, "Cognitive foundations of musical pitch", chapter 4).
     """
     weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
-    if weights.std() == 0:
-        return None
-    fits = [np.corrcoef(np.roll(_PROFILES[key.major], key.tonic), weights)[0, 1] for key in KEYS]
-    return KEYS[int(np.argmax(fits))]
+    return None if weights.std() == 0 else KEYS[int(np.argmax(key_fits() @ weights))]
 
 
 def note_names(score: Score) -> tuple[str, ...] | None:
@@ -75,16 +73,13 @@ def note_names(score: Score) -> tuple[str, ...] | None:
     return None if key is None else key.note_names
 
 
-def key_fits() -> list[tuple[int, list[float]]]:
-    """Return each key's signature, and what the durations of pitch classes are multiplied by.
+def key_fits() -> NDArray[np.float64]:
+    """Return what the durations of pitch classes are multiplied by for each of `KEYS`. [24, 12]
 
     The products have the order of the correlations of `find_key`.
     """
-    fits = []
-    for key in KEYS:
-        profile = np.roll(_PROFILES[key.major], key.tonic)
-        fits.append((key.fifths, ((profile - profile.mean()) / profile.std()).tolist()))
-    return fits
+    profiles = np.array([np.roll(_PROFILES[key.major], key.tonic) for key in KEYS])
+    return (profiles - profiles.mean(1, keepdims=True)) / profiles.std(1, keepdims=True)
 
 
 def key_fifths(name: object) -> int:
