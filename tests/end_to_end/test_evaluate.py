@@ -96,9 +96,7 @@ def test_attention_properties(here, workplace):
     assert "offsets below" in done.stdout
     rows = list(csv.DictReader((workplace / "att/attention_properties.csv").open()))
     assert len(rows) == 2 * 2 * 9  # runs, layers, ranges
-    for row in rows:
-        assert 0 <= float(row["T"]) <= 1
-        assert 0 <= float(row["M"]) <= 1
+    assert all(0 <= float(row[name]) <= 1 for row in rows for name in "TM")
     pictures = {path.name for path in (workplace / "att").glob("*.png")}
     kinds = "maps", "identical_tokens"
     assert pictures == {f"attention_{kind}_{i}.png" for kind, i in product(kinds, "01")}

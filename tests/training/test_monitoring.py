@@ -114,6 +114,12 @@ def log(folder: Path, *rows: tuple[int, dict[str, float]]) -> list[tuple[int, st
     return [(int(row.pop("step")), *row) for row in found]  # type: ignore[misc]
 
 
+def test_a_profile_has_the_training_steps(run, tmp_path):
+    steps = ("trainer.max_steps=8", "trainer.val_check_interval=8", "loader.batches_per_epoch=8")
+    run("first", "debug=profile", *steps)
+    assert "run_training_batch" in (tmp_path / "first/fit-profile.txt").read_text()
+
+
 def test_a_resumed_run_repeats_no_rows(tmp_path):
     train = [(step, {"train/loss": 1.0}) for step in range(4)]
     validation = (1, {"val/loss": 1.0})
