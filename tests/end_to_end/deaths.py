@@ -100,6 +100,7 @@ def _train(folder: Path, arguments: tuple[str, ...], death: Any) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.pop("HYDRA_FULL_ERROR", None)
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
     with Path("stderr").open("ab") as file:
         os.dup2(file.fileno(), 2)
     sys.argv = [str(ROOT / "train.py"), *arguments]
