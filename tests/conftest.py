@@ -1,5 +1,6 @@
 """Shared by all tests: configurations are composed once a session."""
 
+import gc
 import os
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,14 @@ import musicgen.cli  # noqa: F401 (registers a resolver of conf/)
 if "PYTEST_XDIST_WORKER" in os.environ:  # several share the cores
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
+
+gc.disable()  # what is imported and collected stays, and would be searched again and again
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 # The same examples in every run, and on slow machines.
 settings.register_profile("same", derandomize=True, deadline=None)
