@@ -26,7 +26,8 @@ from tests.export.javascript import has_node, run_worker
 EXPORTABLE = [each for each in PAIRS if each.attention != "softmax" and each.position != "conv_spe"]
 ROOT = Path(__file__).parents[2]
 # An export takes seconds. One pair has a ring and all options, the other noise and decay by token.
-QUICK = [pair("none", "favor", MORE_HEADS), pair("sine_spe", "favor", TOKEN)]
+ONE = {"num_layers": 1}
+QUICK = [pair("none", "favor", MORE_HEADS, ONE), pair("sine_spe", "favor", TOKEN)]
 TESTED = EXPORTABLE if "PAIRS" in os.environ else QUICK
 LENGTH = 70
 RUN = """
@@ -123,7 +124,7 @@ def test_a_state_that_grows_is_refused_by_name(position, attention):
 
 def test_the_readme_of_a_folder_decodes(tmp_path, monkeypatch):
     torch.manual_seed(0)
-    model = small_model()
+    model = small_model(**ONE)
     model.model.add_copy_head({"window": 17, "max_lag": 5, "coordinate": "index"})
     model.save_onnx(tmp_path)
     assert str(ROOT).encode() not in (tmp_path / "model.onnx").read_bytes()

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from musicgen.attention import ELU, LinearAttention
+import musicgen
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.export.page import javascript_step, pack_weights, tokenizer_tables, with_half_weights
@@ -21,7 +20,6 @@ from musicgen.generation.sampling import SamplingParams, sample
 from musicgen.midi import TEMPO, KeySignature, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
-from musicgen.position import RoPE
 from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
@@ -32,7 +30,7 @@ from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.quantization import in_time
 from musicgen.tokenization.remi.metre import METRES, without_long_gaps
 from tests.export.javascript import needs_node, run_worker
-from tests.generation.builders import music_model, small_model
+from tests.generation.builders import music_model
 from tests.midi.test_damaged_files import BROKEN
 from tests.tokenizers import frozen_tokenizers
 
@@ -431,10 +429,8 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
 
 @torch.inference_mode()
 def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
-    tokenizer, position = TOKENIZERS["songs"], partial(RoPE, coordinates=["index", "time"])
-    attention = partial(LinearAttention, feature_map=ELU, decay="token")
-    model = small_model(tokenizer, position, attention)
-    model.add_copy_head({"window": 64, "max_lag": 8})
+    model = with_half_weights(musicgen.load("songs-small").model)
+    tokenizer = TOKENIZERS["songs"]
     tokens = tokenizer.encode(compose_pop(SEED, 0))[:60]
     step = javascript_step(model)
     layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
