@@ -15,14 +15,10 @@ from tests.end_to_end.command_line import ROOT, TINY, call_here, succeed
 
 @pytest.mark.slow
 def test_the_hour_ends_with_a_table_and_a_plot(tmp_path, monkeypatch, capsys):
-    python = tmp_path / "bin/python"
-    python.parent.mkdir()
-    python.write_text('#!/bin/sh\necho "$@" >> commands\n')
-    python.chmod(0o755)
-    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    settings = [*TINY, "trainer.val_check_interval=2"]
-    command = ["bash", ROOT / "docs/researchers_hour.sh", *settings]
-    subprocess.run(command, cwd=tmp_path, env={"PATH": path, "STEPS": "4"}, check=True)
+    record = 'python() { echo "$@" >> commands; }; . "$0"'
+    script = [ROOT / "docs/researchers_hour.sh", *TINY, "trainer.val_check_interval=2"]
+    environment = {**os.environ, "STEPS": "4"}
+    subprocess.run(["bash", "-c", record, *script], cwd=tmp_path, env=environment, check=True)
     monkeypatch.setenv("WANDB_MODE", "offline")
     for line in (tmp_path / "commands").read_text().splitlines():
         script, *arguments = shlex.split(line)
