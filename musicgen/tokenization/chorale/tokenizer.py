@@ -94,16 +94,17 @@ class Chorale(Tokenizer):
 
         A frame with fewer than four voices, at the end, is left out.
         """
-        frames = self._plain_frames(self.until_end(tokens))
+        frames = self._plain_frames(tokens)
         is_pitch = within(frames, self.families["Pitch"])
         pitches = frames - self.families["Pitch"].start + self.pitches.start
         return score_of_frames(np.where(is_pitch, pitches, SILENCE))
 
     def _plain_frames(self, tokens: IntArray) -> IntArray:
-        """Return the tokens of complete frames, in their musical order, of ids without EOS.
+        """Return the tokens of complete frames, in their musical order.
 
         [L] -> [num_frames, 4]; voices that are still to come have the token Empty.
         """
+        tokens = self.until_end(tokens)
         families = ("Pitch", "Ahead", "Silence", "Empty")
         frames = tokens[np.any([within(tokens, self.families[name]) for name in families], axis=0)]
         frames = frames - self._to_ahead * within(frames, self.families["Ahead"])
@@ -146,7 +147,7 @@ class Chorale(Tokenizer):
 
         A whole piece ends with the last note of these voices; without one it stays as it is.
         """
-        frames, ahead = self._plain_frames(self.until_end(tokens)), np.array(voices)
+        frames, ahead = self._plain_frames(tokens), np.array(voices)
         end = tokens[-1:][tokens[-1:] == self.vocabulary.id("EOS")]
         if len(end):
             sounding = np.flatnonzero(within(frames[:, ahead], self.families["Pitch"]).any(axis=1))
@@ -176,8 +177,9 @@ class Chorale(Tokenizer):
             expected = f"expected one to three of {', '.join(VOICES)}"
             raise ParameterError("keep", ",".join(names), expected)
         leading = [voice in kept for voice in range(NUM_VOICES)]
-        parts = self._voices(score, leading)
-        named = [replace(track, name=VOICES[voice]) for voice, track in parts.items()]
+        roles = self._roles(score, leading)
+        pairs = zip(score.tracks, roles, strict=True)
+        named = [replace(track, name=VOICES[v]) for track, v in pairs if v is not None]
         ids = self.lead(self.encode(replace(score, tracks=named)), leading)
         start = int(to_grid(np.array(first), STEPS_PER_BEAT, score.ticks_per_beat))
         begin = 1 + NUM_VOICES * (LEAD + start)
@@ -185,30 +187,27 @@ class Chorale(Tokenizer):
             raise UserError("nothing is left to write: the parts that are kept have ended")
         of_leading = np.resize(leading, len(ids) - 1 - begin)
         ids[begin:-1] = np.where(of_leading, ids[begin:-1], -1)
-        voice_of = {id(part): voice for voice, part in parts.items()}
-        roles = [voice_of.get(id(track)) for track in score.tracks]
         return KeptParts(ids, roles, np.flatnonzero(~np.array(leading)).tolist(), start)
 
-    def _voices(self, score: Score, leading: Sequence[bool]) -> dict[int, Track]:
-        """Return the track of each voice of a score, without drums and empty tracks."""
-        sung = [track for track in score.tracks if len(track.notes) and not track.is_drum]
-        kept = np.flatnonzero(leading).tolist()
-        if {*kept} <= {find_voice(track.name) for track in sung}:  # a piano is none of the voices
-            sung = [track for track in sung if find_voice(track.name) is not None]
-        parts, names = [track.notes for track in sung], [track.name for track in sung]
-        if len(parts) == len(kept) and None in [find_voice(name) for name in names]:
-            heights = [-float(notes["pitch"].mean()) for notes in parts]
-            highest = np.argsort(heights, kind="stable").tolist()
-            found = [voice for _, voice in sorted(zip(highest, kept, strict=True))]
+    def _roles(self, score: Score, leading: Sequence[bool]) -> list[int | None]:
+        """Return the voice of each track of a score; drums and empty tracks are none."""
+        tracks, kept = score.tracks, np.flatnonzero(leading).tolist()
+        sung = [i for i, track in enumerate(tracks) if len(track.notes) and not track.is_drum]
+        by_name = {i: find_voice(tracks[i].name) for i in sung}
+        if {*kept} <= {*by_name.values()}:  # a piano is none of the voices
+            sung = [i for i in sung if by_name[i] is not None]
+        if len(sung) == len(kept) and None in [by_name[i] for i in sung]:
+            from_highest = sorted(sung, key=lambda i: -tracks[i].notes["pitch"].mean())
+            roles = dict(zip(from_highest, kept, strict=True))
         else:
-            columns = ([notes[name] for notes in parts] for name in ("pitch", "onset"))
-            voices = voices_of_tracks(names, *columns)
+            columns = ([tracks[i].notes[name] for i in sung] for name in ("pitch", "onset"))
+            voices = voices_of_tracks([tracks[i].name for i in sung], *columns)
             if voices is None:
                 raise UserError(
-                    f"{len(parts)} tracks that are not voices: give a file with a track for each "
+                    f"{len(sung)} tracks that are not voices: give a file with a track for each "
                     f"of up to {NUM_VOICES} voices, without chords"
                 )
-            found = voices
-        if missing := [VOICES[voice].lower() for voice in kept if voice not in found]:
+            roles = dict(zip(sung, voices, strict=True))
+        if missing := [VOICES[voice].lower() for voice in kept if voice not in roles.values()]:
             raise UserError(f"no note of {' or '.join(missing)}, which is to be kept")
-        return dict(sorted(zip(found, sung, strict=True)))
+        return [roles.get(i) for i in range(len(tracks))]

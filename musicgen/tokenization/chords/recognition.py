@@ -81,7 +81,7 @@ def recognise_chords(score: Score) -> list[Marker]:
 def _beats(score: Score) -> tuple[NDArray[np.int64], FloatArray]:
     """Return the ticks of the S beats and of the end [S + 1], and the cost of a change [S]."""
     starts = score.bar_starts()[:_MAX_BEATS]
-    signatures = [TimeSignature(0, 4, 4), *score.time_signatures]
+    signatures = score.metres()
     latest = np.searchsorted([s.tick for s in signatures], starts, side="right") - 1
     per_bar = np.array([_beats_in_bar(s) for s in signatures])[latest]
     lines = np.append(starts, starts[-1] + score.bar_ticks(signatures[latest[-1]]))
