@@ -9,26 +9,7 @@ from musicgen.attention import FAVOR
 from musicgen.training import tasks
 from musicgen.training.callbacks import RedrawFeatures
 from musicgen.training.checkpointing import SaveLast
-from tests.training.conftest import assert_equal, saved
-
-
-def test_runs_are_reproducible_and_resumed_runs_match_uninterrupted_ones(run, tmp_path):
-    settings = ("callbacks.redraw_features.probability=0.5", "scheduler.max_steps=6")
-    last = tmp_path / "first/checkpoints/last.ckpt"
-    full = run("full", "trainer.max_steps=6", *settings)
-    first = run("first", "trainer.max_steps=3", *settings)
-    second = run("second", "trainer.max_steps=6", *settings, resume=last)
-    losses = [full[step]["train/loss"] for step in range(6)]
-    assert len(set(losses)) == 6
-    assert [first[step]["train/loss"] for step in range(3)] == losses[:3]
-    # Batches, noise, redraws, schedule, optimizer and sums continue.
-    for name in ("train/loss", "train/tokens"):
-        assert [second[step][name] for step in range(3, 6)] == [full[x][name] for x in range(3, 6)]
-    assert second[5]["val/loss"] == full[5]["val/loss"]
-    for row in full.values():  # both groups of Muon follow the schedule
-        matrices, others = (float(row[f"lr-MuonAdamW/{x}"]) for x in ("matrices", "others"))
-        assert matrices == pytest.approx(10 * others)
-    assert_equal(saved(tmp_path / "second"), saved(tmp_path / "full"))
+from tests.training.conftest import saved
 
 
 @pytest.mark.parametrize(
