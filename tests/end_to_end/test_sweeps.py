@@ -38,7 +38,8 @@ def test_a_sweep_goes_on_after_an_impossible_combination_and_keeps_other_runs(he
 def test_a_search_finds_the_best(here, workplace):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs the extra optuna")
     arguments = [*OPTUNA, "hydra.sweeper.n_trials=2"]
-    succeed(here(workplace, "train.py", *arguments, "hydra.sweep.dir=search"))
+    done = succeed(here(workplace, "train.py", *arguments, "hydra.sweep.dir=search"))
+    assert "alembic" not in done.stdout + done.stderr
     found = yaml.safe_load((workplace / "search/optimization_results.yaml").read_text())
     assert set(found["best_params"]) == {"optimizer.lr", "model.dropout"}
     runs = [workplace / f"search/{job}/checkpoints/best.ckpt" for job in range(2)]
