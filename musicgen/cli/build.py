@@ -122,9 +122,9 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
     loader = content.config.get("loader") or {}
     saved["loader"] = {"length": loader.get("length", cfg.loader.length)}
     for part in _GROUPS:  # a training length that follows `loader.length` is the checkpoint's
-        own, old = cfg.model.get(part), (content.model.get(part) or {}).get("training_length")
-        if own and old and OmegaConf.is_interpolation(own, "training_length"):
-            own.training_length = old
+        own, old = (model.get(part) or {} for model in (cfg.model, content.model))
+        if "training_length" in own and OmegaConf.is_interpolation(own, "training_length"):
+            own["training_length"] = old.get("training_length", own["training_length"])
     here = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
     adopted: Any = OmegaConf.create(saved)
     for name in _given_settings(cfg):

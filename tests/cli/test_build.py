@@ -29,7 +29,8 @@ def test_the_composed_corpus_fits_the_tokenizer(config, tmp_path):
 def test_training_lengths_that_follow_the_loader_are_the_checkpoints(config, monkeypatch):
     given = ["position=siren", "attention=softmax", "span=gaussian"]
     old, cfg = (config("train", *given, f"loader.length={length}") for length in (32, 64))
-    for each in (old, cfg):
+    plain = config("train")
+    for each in (old, cfg, plain):
         each.paths.output_dir = "."
     saved = OmegaConf.to_container(old, resolve=True)
     content = CheckpointContent(saved["model"], saved["tokenizer"], [], "", saved)
@@ -37,3 +38,6 @@ def test_training_lengths_that_follow_the_loader_are_the_checkpoints(config, mon
     adopt_settings(cfg, content)
     lengths = cfg.loader.length, cfg.model.position.training_length, cfg.model.span.training_length
     assert lengths == (64, 32, 32)
+    monkeypatch.setattr("musicgen.cli.build.given_overrides", list)
+    adopt_settings(plain, content)  # of another encoding, which has no training length
+    assert (plain.loader.length, plain.model.position.training_length) == (32, 32)
