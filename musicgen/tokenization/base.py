@@ -18,7 +18,7 @@ from musicgen.errors import ParameterError, UserError, errors_name
 from musicgen.midi import Score, Track
 from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_number
 from musicgen.tokenization.grammar import Grammar, latest
-from musicgen.tokenization.quantization import UNMOVED, EncodingSummary, Losses
+from musicgen.tokenization.quantization import UNMOVED, Losses
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, load_json, save_json, within
 
 Rng = np.random.Generator
@@ -145,11 +145,6 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
         """Return the ids of a whole piece, end token included [L], and what they do not hold."""
-
-    def encode_with_summary(self, score: Score) -> tuple[IntArray, EncodingSummary]:
-        """Return the ids of a whole piece, end token included [L], and a summary of the losses."""
-        tokens, losses = self.encode_with_losses(score)
-        return tokens, losses.summary()
 
     def encode(self, score: Score) -> IntArray:
         """Return the ids of a whole piece, end token included. [L]."""

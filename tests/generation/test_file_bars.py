@@ -77,9 +77,9 @@ def test_losses_of_triplets_and_grace_notes_are_counted():
     triplets = PromptFile([notes(*[(160 * i, 60 + i, 150) for i in range(12)])])
     grace = PromptFile([notes((0, 60), (450, 62, 30), (480, 64))])
     read = [loads(file.data()) for file in (triplets, grace)]
-    said = [TOKENIZERS[0].encode_with_summary(score)[1].describe() for score in read]
+    said = [TOKENIZERS[0].encode_with_losses(score)[1].summary().describe() for score in read]
     assert said == [
         "all 12 notes kept, 8 onsets moved to the grid",
         "all 3 notes kept, 1 note merged into chords",
     ]
-    assert not TOKENIZERS[2].encode_with_summary(read[0])[1].lossy
+    assert not TOKENIZERS[2].encode_with_losses(read[0])[1].summary().lossy

@@ -37,10 +37,10 @@ def frames_of(score):
 
 
 def test_tokens_by_hand():
-    tokens, summary = chorale.encode_with_summary(SCORE)
+    tokens, losses = chorale.encode_with_losses(SCORE)
     assert names_of(tokens) == NAMES.split()
-    assert not summary.lossy
-    assert (summary.notes_read, summary.notes_kept) == (7, 7)
+    assert not losses.summary().lossy
+    assert (losses.summary().notes_read, losses.summary().notes_kept) == (7, 7)
     assert chorale.decode(tokens) == SCORE == score_of_frames(np.array(FRAMES))
     assert chorale.times(tokens).tolist() == [0] * 5 + [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [5]
 
@@ -117,9 +117,9 @@ def test_tracks_without_chords_are_voices_by_height():
 
 def test_names_of_voices_precede_their_height():
     score = Score(4, [part("soprano", (0, 1, 40)), part(" BASS ", (0, 1, 80), (0, 1, 60))])
-    _tokens, summary = chorale.encode_with_summary(score)
+    _tokens, losses = chorale.encode_with_losses(score)
     assert frames_of(score) == [[40, -1, -1, 80]]
-    assert summary.describe() == "1 note below another of their voice dropped"
+    assert losses.summary().describe() == "1 note below another of their voice dropped"
     assert [chorale.find_track(track) for track in score.tracks] == [0, 3]
     assert chorale.find_track(Track("Alto", is_drum=True)) is None
     assert chorale.find_track(Track("Piano")) is None
@@ -135,27 +135,27 @@ def test_chords_of_one_track_are_led_as_voices():
         [72, -1, 60, -1],
     ]
     cluster = part("Piano", *((0, 1, pitch) for pitch in (50, 55, 60, 64, 67, 72)))
-    _tokens, summary = chorale.encode_with_summary(Score(4, [cluster]))
+    _tokens, losses = chorale.encode_with_losses(Score(4, [cluster]))
     assert frames_of(Score(4, [cluster])) == [[72, 67, 55, 50]]
-    assert summary.describe() == "2 notes beyond four voices dropped"
+    assert losses.summary().describe() == "2 notes beyond four voices dropped"
 
 
 def test_what_is_lost_is_counted():
     rows = [(0, 3, 60), (2, 2, 60), (4, 4, 60), (8, 1, 62), (39, 9, 62), (40, 1, 62), (9, 1, 20)]
     score = Score(4, [part("Flute", *rows), part("Drums", (0, 1, 38), drum=True)])
-    tokens, summary = Chorale(max_beats=10).encode_with_summary(score)
+    tokens, losses = Chorale(max_beats=10).encode_with_losses(score)
     assert len(tokens) == 2 + 4 * 40
-    assert summary.dropped == {
+    assert losses.summary().dropped == {
         "notes of drums": 1,
         "notes outside A0-C8": 1,
         "notes beyond beat 10": 1,
         "onsets of repeated notes": 2,
     }
-    assert summary.clipped == {
+    assert losses.summary().clipped == {
         "notes lasting beyond beat 10": 1,
         "notes overlapping the next of their voice": 1,
     }
-    assert (summary.notes_read, summary.notes_kept) == (8, 5)
+    assert (losses.summary().notes_read, losses.summary().notes_kept) == (8, 5)
 
 
 def test_bars_and_crops():

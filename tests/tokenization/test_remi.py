@@ -25,7 +25,7 @@ def test_a_small_score_by_hand(names):
         [TimeSignature(0, 3, 4)],
         [Marker(0, "A_M7_A"), Marker(50, "verse"), Marker(100, "A_M7"), Marker(800, "Bb_sus4")],
     )
-    tokens, summary = remi.encode_with_summary(score)
+    tokens, losses = remi.encode_with_losses(score)
     assert names(remi, tokens) == (
         "Bar Beat_0 Chord_A_M7 Tempo_119"
         # Both tracks play 60: the longer duration, the louder velocity (62, from 50 and 62).
@@ -37,8 +37,8 @@ def test_a_small_score_by_hand(names):
         # 1240 ticks are 49.6 positions: 50; 40 positions exceed the longest duration.
         " Bar Beat_2 Pitch_36 Velocity_86 Duration_16 EOS"
     )
-    assert (summary.notes_read, summary.notes_kept) == (6, 4)
-    assert summary.describe() == (
+    assert (losses.summary().notes_read, losses.summary().notes_kept) == (6, 4)
+    assert losses.summary().describe() == (
         "1 note of drums dropped, 1 note doubling another dropped, 1 marker naming no chord"
         " dropped, 1 note longer than 4 beats clipped, 1 onset moved to the grid,"
         " 3/4 read as 4/4 (tokenizer=remi_metres has it)"
@@ -65,9 +65,9 @@ def test_a_long_gap_is_cut_off():
     notes = notes_from([(0, 10, 60, 60), (200_000_000, 10, 60, 60)])
     score = Score(480, [Track(notes=notes)], tempos((0, 120.0), (10**9, 60.0)))
     score.markers = [Marker(10**9, "C_M")]
-    tokens, summary = remi.encode_with_summary(score)
+    tokens, losses = remi.encode_with_losses(score)
     assert len(tokens) == 7
-    assert summary.dropped == {
+    assert losses.summary().dropped == {
         f"{what} beyond bar 4096": 1 for what in ("notes", "chords", "tempi")
     }
     longest = REMI(max_bars=3).encode(Score(1, [Track(notes=notes_from([(11, 1, 60, 60)]))]))
@@ -76,16 +76,16 @@ def test_a_long_gap_is_cut_off():
 
 def test_rules_for_chords_and_metre():
     score = Score(480, [Track(notes=notes_from([(0, 480, 60, 60)]))])
-    summary = remi.encode_with_summary(score)[1]
-    assert summary.describe() == "all 1 note kept, no chord markers: no Chord tokens"
-    assert REMI(chords=False).encode_with_summary(score)[1].describe() == "all 1 note kept"
+    losses = remi.encode_with_losses(score)[1]
+    assert losses.summary().describe() == "all 1 note kept, no chord markers: no Chord tokens"
+    assert REMI(chords=False).encode_with_losses(score)[1].summary().describe() == "all 1 note kept"
     score.markers = [Marker(0, "N_N_N")]
     score.time_signatures = [
         TimeSignature(0, 7, 8),
         TimeSignature(9, 2, 2),
         TimeSignature(10, 7, 8),
     ]
-    assert remi.encode_with_summary(score)[1].rules == [
+    assert remi.encode_with_losses(score)[1].summary().rules == [
         "7/8 read as 4/4 (tokenizer=remi_metres has it)"
     ]
 
@@ -99,9 +99,9 @@ def test_chord_spellings():
         tokens = remi.encode(Score(markers=[Marker(0, marker)]))
         assert remi.vocabulary.token(tokens[2]) == f"Chord_{chord}"
     for marker in ("", "H_M", "A", "A_", "A_maj7", "A_M7_", "A_M7_X", "a_M7", "N"):
-        tokens, summary = remi.encode_with_summary(Score(markers=[Marker(0, marker)]))
+        tokens, losses = remi.encode_with_losses(Score(markers=[Marker(0, marker)]))
         assert len(tokens) == 1
-        assert summary.dropped == {"markers naming no chord": 1}
+        assert losses.summary().dropped == {"markers naming no chord": 1}
 
 
 def test_decode_takes_prefixes_and_padding():

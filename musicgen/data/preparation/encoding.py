@@ -121,7 +121,8 @@ class PieceEncoder:
         score, _ = without_long_gaps(tokenizer.in_time(self.corpus.read_piece(piece)))
         if tokenizer.chords:
             score = with_chords(score, self.chords)
-        tokens, summary = tokenizer.encode_with_summary(score)
+        tokens, losses = tokenizer.encode_with_losses(score)
+        summary = losses.summary()
         summary.rules = [*score.repairs, *summary.rules]
         record.notes_read, record.notes_kept = summary.notes_read, summary.notes_kept
         record.losses = summary.describe()
