@@ -16,7 +16,7 @@ from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import write
 from musicgen.models.position_kernels import position_kernels
 from musicgen.random import NoiseKey, RandomStream
-from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, call, succeed
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, succeed
 
 
 def test_generate_then_evaluate(here, workplace):
@@ -26,7 +26,7 @@ def test_generate_then_evaluate(here, workplace):
     (folder / "broken.mid").write_bytes(b"MThd broken")
     settings = ("prompt_bars=2", "length_factor=4", "seed=4")
     arguments = [f"prompt={folder}", "num_samples=2", *settings, "out=generated"]
-    done = succeed(call(workplace, "generate.py", *arguments))
+    done = succeed(here(workplace, "generate.py", *arguments))
     assert "left out" in done.stderr
     assert "broken.mid" in done.stderr
     assert "" not in done.stderr.splitlines()  # of progress bars that cannot be seen
