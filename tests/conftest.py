@@ -22,6 +22,7 @@ gc.disable()  # what is imported and collected stays, and would be searched agai
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(20_000, 50)
     gc.enable()
 
 
