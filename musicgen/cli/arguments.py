@@ -162,7 +162,7 @@ def _is_plain(override: str) -> bool:
     if not re.fullmatch(r"[a-z]\w*([./][a-z]\w*)*", key) or key.startswith(("hydra", "resume")):
         return False
     if (CONF / key).is_dir():
-        return value in ("", "null", *choices(key))
+        return {*re.split(", *", value.strip("[]"))} <= {"", "null", *choices(key)}
     if value[:1] + value[-1:] == "{}":  # settings of a part, such as model.copy={heads:2}
         entries = filter(str.strip, value[1:-1].split(","))
         return all(_is_plain(f"{key}.{entry.replace(':', '=', 1).strip()}") for entry in entries)

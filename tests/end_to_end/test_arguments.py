@@ -82,8 +82,8 @@ def test_resume_becomes_the_arguments_of_its_run(resumed, tmp_path):
         resumed(stored, "init=latest")
     flags = ["-cd", "conf", "--info"]
     assert resumed(["dim=2"], "seed=2", *flags) == [*flags, "dim=2", "seed=2"]
-    parts = ["model.copy={}", "model.copy={heads: 1, width: 8}"]
-    assert resumed(parts) == parts
+    parts = ["model.copy={}", "model.copy={heads: 1}", "callbacks=[averaged, early_stopping]"]
+    assert resumed([*parts, "callbacks=[mine]"]) == parts
 
 
 def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
