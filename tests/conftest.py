@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
 from hydra import compose, initialize_config_dir
 from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
@@ -15,7 +14,6 @@ import musicgen.cli  # noqa: F401 (registers a resolver of conf/)
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # several share the cores
     os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
 
 gc.disable()  # what is imported and collected stays, and would be searched again and again
 
@@ -48,5 +46,7 @@ def config():
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
+    import torch  # which the process that starts the others does without
+
     torch.manual_seed(0)
     torch.set_flush_denormal(False)  # which the commands set, and Hypothesis refuses
