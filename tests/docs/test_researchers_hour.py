@@ -5,7 +5,6 @@ import shlex
 import subprocess
 
 import pytest
-import wandb
 
 from musicgen import load
 from musicgen.cli.arguments import resumed_arguments
@@ -15,6 +14,8 @@ from tests.end_to_end.command_line import ROOT, TINY, call_here, succeed
 
 @pytest.mark.slow
 def test_the_hour_ends_with_a_table_and_a_plot(tmp_path, monkeypatch, capsys):
+    import wandb  # which takes a second
+
     record = 'python() { echo "$@" >> commands; }; . "$0"'
     script = [ROOT / "docs/researchers_hour.sh", *TINY, "trainer.val_check_interval=2"]
     environment = {**os.environ, "STEPS": "4"}
