@@ -1,6 +1,5 @@
 """A user's errors in one line; others keep their traceback."""
 
-import difflib
 import errno
 import inspect
 import re
@@ -9,6 +8,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -47,11 +47,11 @@ def one_line_errors(config_name: str) -> Iterator[None]:
             if isinstance(error, InstantiationException) and error.__cause__ is not None:
                 raise error.__cause__ from None  # Hydra would hide its traceback
             raise
-        if unknown := re.match(r"Could not override '(\S+)'", line):
-            near = difflib.get_close_matches(unknown[1], _settings(config_name), 1)
+        for key in re.findall(r"^Could not override '(\S+)'", line):
+            near = get_close_matches(key, _settings(config_name), 1, 0.67 if "." in key else 0.6)
             # Else it is a setting of the class alone, or of another choice.
-            if near and "._" not in near[0] and not f"{unknown[1]}.".startswith(f"{near[0]}."):
-                line = f"{unknown[1]}: no such setting; did you mean {near[0]}?"
+            if near and "._" not in near[0] and not f"{key}.".startswith(f"{near[0]}."):
+                line = f"{key}: no such setting; did you mean {near[0]}?"
         line = re.sub(r"(\S{150})\S{50,}", r"\1…", line)
         log(f"error: {line}", "red")
         sys.exit(USER_ERROR)

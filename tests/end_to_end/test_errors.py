@@ -16,7 +16,7 @@ from tests.end_to_end.command_line import TINY, assert_one_line, call
 ERRORS = {
     "key misspelt": (["train.py", "model.demi=3", "-m"], ["did you mean model.dim?"]),
     "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
-    "setting of a class": (["train.py", "tokenizer.chords=false"], ["use +tokenizer.chords=false"]),
+    "setting of a class": (["train.py", "tokenizer.positions_per_beat=6"], ["use +tokenizer.posi"]),
     "no choice": (["train.py", "logger=null"], ["error: logger=null: expected one of csv, none"]),
     "sharded muon": (
         ["train.py", "+trainer.strategy=fsdp"],
