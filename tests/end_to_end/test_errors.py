@@ -16,6 +16,8 @@ from tests.end_to_end.command_line import TINY, assert_one_line, call
 ERRORS = {
     "key misspelt": (["train.py", "model.demi=3", "-m"], ["did you mean model.dim?"]),
     "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
+    "sines": (["train.py", "position=sine_spe", "model.position.num_sines=0"], ["sines=0: expect"]),
+    "depth": (["train.py", "position=siren", "model.position.depth=1"], ["depth=1: expected an"]),
     "setting of a class": (["train.py", "tokenizer.positions_per_beat=6"], ["use +tokenizer.posi"]),
     "no choice": (["train.py", "logger=null"], ["error: logger=null: expected one of csv, none"]),
     "sharded muon": (

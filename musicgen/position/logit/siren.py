@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from musicgen.errors import ParameterError
 from musicgen.position.base import Coordinates, at_least_fp32
 from musicgen.position.logit.base import RelativeEncoding
+from musicgen.validation import check_int
 
 
 class SIREN(RelativeEncoding):
@@ -39,6 +40,7 @@ class SIREN(RelativeEncoding):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, coordinates=coordinates, **kwargs)
+        check_int("depth", depth, 2)
         sizes = [training_length] if isinstance(training_length, int) else list(training_length)
         if len(sizes) != self.num_dims:
             expected = f"expected as many numbers as coordinates={coordinates} has, {self.num_dims}"

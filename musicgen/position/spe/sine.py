@@ -13,6 +13,7 @@ from musicgen.position.base import LayerCode, Projection
 from musicgen.position.spe.base import SPE, Gate
 from musicgen.position.spe.sine_operators import Omega, Sines
 from musicgen.random import NoiseKey, RandomStream
+from musicgen.validation import check_int
 
 # In n dimensions frequencies have a logarithmic scale on both sides of zero, and a linear one near
 # zero: below about σ(−6)/2, a period of 800 positions.
@@ -44,6 +45,7 @@ class SineSPE(SPE):
 
     def __init__(self, *args: int, num_sines: int = 5, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        check_int("num_sines", num_sines)
         self.num_sines = num_sines
         if self.num_realizations is None:
             self.relative = "exact"
