@@ -13,11 +13,12 @@ from musicgen.cli import evaluate
 from musicgen.cli.commands import run
 from tests.end_to_end.command_line import TINY, assert_one_line, call
 
+SIREN = ["train.py", "position=siren", "attention=softmax"]
 ERRORS = {
     "key misspelt": (["train.py", "model.demi=3", "-m"], ["did you mean model.dim?"]),
     "group of another script": (["generate.py", "data=pop909"], ["did you mean data.root?"]),
     "sines": (["train.py", "position=sine_spe", "model.position.num_sines=0"], ["sines=0: expect"]),
-    "depth": (["train.py", "position=siren", "model.position.depth=1"], ["depth=1: expected an"]),
+    "depth": ([*SIREN, "model.position.depth=1"], ["depth=1: expected an integer >= 2"]),
     "setting of a class": (["train.py", "tokenizer.positions_per_beat=6"], ["use +tokenizer.posi"]),
     "no choice": (["train.py", "logger=null"], ["error: logger=null: expected one of csv, none"]),
     "sharded muon": (
@@ -62,10 +63,7 @@ ERRORS = {
         ["mine: holds other files (song.mid)", "data=midi_folder data.root=mine"],
     ),
     "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
-    "nobody's home": (
-        ["train.py", "resume=~nobody_/x"],
-        ["resume=~nobody_/x: no user has the name"],
-    ),
+    "nobody's home": (["train.py", "resume=~nobody_/x"], ["resume=~nobody_/x: no user has the "]),
     "nobody's corpus": (["train.py", *TINY, "data.root=~nobody_/x"], ["give the whole path"]),
     "no rate": (
         ["train.py", *TINY, "optimizer.adamw_lr=nan"],
