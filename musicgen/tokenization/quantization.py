@@ -96,8 +96,8 @@ class EncodingSummary:
         dropped = [f"{pluralize(n, reason)} dropped" for reason, n in self.dropped.items()]
         clipped = [f"{pluralize(n, reason)} clipped" for reason, n in self.clipped.items()]
         changed = [pluralize(n, reason) for reason, n in self.changed.items()]
-        complete = self.notes_kept == self.notes_read
-        kept = [f"all {pluralize(self.notes_read, 'notes')} kept"] if complete else []
+        whole = f"all {pluralize(self.notes_read, 'notes')} kept" if self.notes_read else "no notes"
+        kept = [whole] if self.notes_kept == self.notes_read else []
         return ", ".join(kept + dropped + clipped + changed + self.rules)
 
 

@@ -69,7 +69,7 @@ REPAIRED = {
 }  # fmt: skip
 LEFT_OUT = {
     "cut short": (midi(GOOD)[:-9], "cut short"),
-    "no notes": (midi(b""), "no note that the remi vocabulary can represent"),
+    "no notes": (midi(b""), "no note that the remi vocabulary can represent (no notes"),
     "drums alone": (midi(note(36, channel=9)), "1 note of drums dropped"),
 }
 
