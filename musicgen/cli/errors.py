@@ -47,9 +47,10 @@ def one_line_errors(config_name: str) -> Iterator[None]:
             if isinstance(error, InstantiationException) and error.__cause__ is not None:
                 raise error.__cause__ from None  # Hydra would hide its traceback
             raise
-        for key in re.findall(r"^Could not override '(\S+)'", line):
+        if unknown := re.match(r"Could not override '(\S+)'", line):
+            key = unknown[1]
             near = get_close_matches(key, _settings(config_name), 1, 0.67 if "." in key else 0.6)
-            # Else it is a setting of the class alone, or of another choice.
+            # Keys of a section share much. Without a near one it is of a class, or another choice.
             if near and "._" not in near[0] and not f"{key}.".startswith(f"{near[0]}."):
                 line = f"{key}: no such setting; did you mean {near[0]}?"
         line = re.sub(r"(\S{150})\S{50,}", r"\1…", line)
