@@ -37,10 +37,6 @@ class Key(NamedTuple):
         relative = self.tonic + 3 * (not self.major)  # of the major key with the same signature
         return (7 * relative - flattest) % 12 + flattest
 
-    @property
-    def note_names(self) -> tuple[str, ...]:
-        return spelling(self.fifths)
-
 
 def spelling(fifths: int) -> tuple[str, ...]:
     """Return names of the pitch classes from C on, such as Bb: those nearest to a key signature.
@@ -70,7 +66,7 @@ def note_names(score: Score) -> tuple[str, ...] | None:
     if score.key_signatures:
         return spelling(score.key_signatures[0].fifths)
     key = find_key(pitched_notes(score))
-    return None if key is None else key.note_names
+    return None if key is None else spelling(key.fifths)
 
 
 def key_fits() -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ import pytest
 from musicgen.composer import compose_pop
 from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi import Score, Track, notes_from, pitched_notes
-from musicgen.midi.key import Key, find_key, key_fifths
+from musicgen.midi.key import Key, find_key, key_fifths, spelling
 
 RANDOM = np.random.default_rng(0).integers(21, 109, (5, 40)).tolist()
 
@@ -68,12 +68,13 @@ def test_keys_agree_with_music21(shift):
 def test_a_scale_has_a_letter_for_each_degree():
     """As it is written in every key, with at most one accidental a note."""
     for key in (Key(tonic, major) for tonic in range(12) for major in (True, False)):
-        letters = [key.note_names[pitch_class][0] for pitch_class in key.scale]
-        start = "CDEFGAB".index(key.note_names[key.tonic][0])
+        names = spelling(key.fifths)
+        letters = [names[pitch_class][0] for pitch_class in key.scale]
+        start = "CDEFGAB".index(names[key.tonic][0])
         assert letters == [*"CDEFGABCDEFGAB"[start : start + 7]]
-        assert len({*key.note_names}) == 12
-        for pitch_class, name in enumerate(key.note_names):
+        assert len({*names}) == 12
+        for pitch_class, name in enumerate(names):
             sign = name.count("#") - name.count("b")
             assert ("C D EF G A B".index(name[0]) + sign) % 12 == pitch_class
-    assert Key(10, False).note_names[10] == "Bb"
-    assert Key(4, True).note_names[10] == "A#"
+    assert spelling(Key(10, False).fifths)[10] == "Bb"
+    assert spelling(Key(4, True).fifths)[10] == "A#"
