@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import NOTE, Marker, Score, TimeSignature
+from musicgen.midi import Marker, Score, TimeSignature, pitched_notes
 from musicgen.tokenization.chords.symbols import (
     CHORDS,
     INTERVALS,
@@ -65,8 +65,7 @@ def recognise_chords(score: Score) -> list[Marker]:
     changes (Viterbi 1967). The fit of a template depends on how long the pitch classes in and out
     of the chord sound, on the lowest note, and on the quality.
     """
-    tracks = [track.notes for track in score.tracks if not track.is_drum]
-    notes = np.concatenate([np.empty(0, NOTE), *tracks])
+    notes = pitched_notes(score)
     if not len(notes):
         return []
     edges, cost = _beats(score)
