@@ -46,10 +46,6 @@ def with_recent(
     return torch.cat((recent, numbers), dim=1)
 
 
-class TokenEmbedding(nn.Embedding):
-    """One vector for each token of the vocabulary."""
-
-
 class LaggedEmbedding(nn.Embedding):
     """One vector for each token of the vocabulary: of the token that is `lag` tokens earlier.
 
@@ -222,7 +218,7 @@ class Transformer(nn.Module):
             assert input_dim is not None
             inputs: dict[str, nn.Module] = {"vector": nn.Linear(input_dim, dim)}
         else:
-            inputs = {"embedding": TokenEmbedding(vocab_size, dim)}
+            inputs = {"embedding": nn.Embedding(vocab_size, dim)}
             inputs |= {f"lag_{lag}": LaggedEmbedding(lag, vocab_size, dim) for lag in lags}
         inputs |= {f"cycle_{length}": CycleEmbedding(length, dim) for length in cycles}
         self.inputs = nn.ModuleDict(inputs)
@@ -270,7 +266,7 @@ class Transformer(nn.Module):
 
     def add_copy_head(self, settings: Mapping[str, Any]) -> None:
         """Add a `CopyHead` of these settings, and the coordinate that it reads."""
-        if not self.causal or not isinstance(self.embedding, TokenEmbedding):
+        if not self.causal or not isinstance(self.embedding, nn.Embedding):
             expected = "expected null: only a causal model of tokens predicts the next one"
             raise ParameterError("copy", dict(settings), expected)
         sizes = self.dim, self.embedding.num_embeddings
