@@ -1,6 +1,6 @@
 """Build what a configuration trains: the module and its data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +80,11 @@ def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModul
     model: Transformer = instantiate(cfg.model, **sizes)
     with parameter_of("model.position"):
         tokenizer.check_coordinates(model.coordinate_names)
-    return tokenizer, model, build_data(cfg, tokenizer, model.coordinate_names)
-
-
-def build_data(
-    cfg: DictConfig, tokenizer: Tokenizer, coordinates: Sequence[str] = ("index",)
-) -> MusicDataModule:
-    """Build the corpus of `data`, and the data module of `loader` that has it."""
     corpus = instantiate(cfg.data, _convert_="all")
     if not isinstance(corpus, Corpus):
         raise UserError(f"{type(corpus).__name__} is not music; choose its task, as task=listops")
-    parts = {"corpus": corpus, "tokenizer": tokenizer, "coordinates": coordinates}
-    data: MusicDataModule = instantiate(cfg.loader, **parts, _convert_="all")
-    return data
+    parts = {"corpus": corpus, "tokenizer": tokenizer, "coordinates": model.coordinate_names}
+    return tokenizer, model, instantiate(cfg.loader, **parts, _convert_="all")
 
 
 def build_examples(cfg: DictConfig) -> tuple[None, Transformer, ExampleDataModule]:

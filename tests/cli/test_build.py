@@ -1,25 +1,20 @@
 """Data modules from configurations, and what a run takes from the checkpoint that it starts from."""
 
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen.checkpoints import CheckpointContent
-from musicgen.cli.build import adopt_settings, build_data
+from musicgen.cli.build import adopt_settings, build_music
 
 LENGTH = 16
-
-
-def build(cfg):
-    return build_data(cfg, instantiate(cfg.tokenizer, _convert_="all"))
 
 
 def test_the_composed_corpus_fits_the_tokenizer(config, tmp_path):
     settings = [f"paths.data_dir={tmp_path}", "data.num_pieces=6", "loader.batch_size=2"]
     settings.append(f"loader.length={LENGTH}")
-    pop = build(config("train", *settings))
-    groove = build(config("train", "tokenizer=groove2groove", *settings))
+    *_, pop = build_music(config("train", *settings))
+    *_, groove = build_music(config("train", "tokenizer=groove2groove", *settings))
     assert (pop.encoded.corpus.kind, groove.encoded.corpus.kind) == ("pop", "groove")
-    assert build(config("train", "data.kind=groove")).encoded.corpus.kind == "groove"
+    assert build_music(config("train", "data.kind=groove"))[2].encoded.corpus.kind == "groove"
     assert config("train", "tokenizer._target_=musicgen.tokenization.Songs").data.kind == "songs"
     for data in (pop, groove):
         assert next(iter(data.train_dataloader())).tokens.shape == (2, LENGTH)
