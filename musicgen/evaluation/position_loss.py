@@ -51,7 +51,7 @@ def position_loss(
     Args:
         num_draws: of the noise of an encoding that has any.
         num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
-        max_factor: the longest position, as a multiple of the training length.
+        max_factor: the longest position in training lengths; of units, the shortest of all models.
     """
     check_int("num_draws", num_draws)
     check_float("max_factor", max_factor, minimum=1)
@@ -63,6 +63,7 @@ def position_loss(
     ]
     data = open_training_data(models[0], inputs.root)
     indices = data.split(inputs.split)[: inputs.max_pieces]
+    shared = min(furthest(model, max_factor) for model in models)
     count = pluralize(len(indices), f"pieces of {inputs.split}")
     log(f"{count}, up to {max_factor:g} times the training length")
     rows, curves, each_run = [], [], []
@@ -74,7 +75,7 @@ def position_loss(
         factors = [factor for factor in (1.5, 2.0, 4.0) if factor * trained <= length]
         parts = length_summaries(losses, trained, factors)
         for unit in UNITS:
-            values = unit_values(*in_units(losses, data, indices, length, unit))
+            values = unit_values(*in_units(losses, data, indices, shared, unit))
             parts[f"nats per {unit}"] = LossSummary.of_runs(values)
         columns = curve_of(losses, trained), *({"part": k, **asdict(x)} for k, x in parts.items())
         return [{"run": group, "R": number, **each} for each in columns]
@@ -95,8 +96,7 @@ def position_loss(
         curve, *parts = summary(group, number, losses, model)
         curves.append(curve)
         rows += parts
-    plot = out / "position_loss.png"
-    plot_loss_curves(curves, plot, training_length=models[0].training_length)
+    plot_loss_curves(curves, out / "position_loss.png", training_length=models[0].training_length)
     write_json({"rows": rows, "curves": curves, "runs": each_run}, out / "position_loss.json")
     return rows
 

@@ -90,8 +90,8 @@ def test_position_properties_writes_a_table_and_a_plot(here, workplace):
 def test_attention_properties(here, workplace):
     learnable = ("position=learnable", "model.position.max_length=70", "hydra.run.dir=learned")
     succeed(here(workplace, "train.py", *TINY, *SHORT, *learnable))
-    arguments = ["latest", "learned", "metrics=attention_properties", "split=train", "out=att"]
-    arguments += ["metric.attention_properties.num_tokens=3"]
+    arguments = ["latest", "learned", "metrics=[attention_properties,position_loss]"]
+    arguments += ["metric.attention_properties.num_tokens=3", "split=train", "out=att"]
     done = succeed(here(workplace, "evaluate.py", *arguments))
     assert "offsets below" in done.stdout
     rows = list(csv.DictReader((workplace / "att/attention_properties.csv").open()))
@@ -99,17 +99,24 @@ def test_attention_properties(here, workplace):
     assert all(0 <= float(row[name]) <= 1 for row in rows for name in "TM")
     pictures = {path.name for path in (workplace / "att").glob("*.png")}
     kinds = "maps", "identical_tokens"
-    assert pictures == {f"attention_{kind}_{i}.png" for kind, i in product(kinds, "01")}
+    maps = {f"attention_{kind}_{i}.png" for kind, i in product(kinds, "01")}
+    assert pictures == maps | {"position_loss.png"}
+
+    alone = ("metrics=position_loss", "metric.position_loss.max_factor=1.09375", "out=70 tokens")
+    succeed(here(workplace, "evaluate.py", "latest", *alone, "split=train"))
+    first, learned, same = (
+        {row["part"]: (row["draws"], row["mean"]) for row in run["rows"]}
+        for folder in ("att", "70 tokens")
+        for run in json.loads((workplace / folder / "position_loss.json").read_text())["runs"]
+    )
+    assert {draws for draws, _ in learned.values()} == {1}  # it has no noise
+    assert first.keys() - same.keys() == {"extrapolated 1.5x", "extrapolated 2x"}
+    assert first["nats per note"] == pytest.approx(same["nats per note"])  # of 70 tokens
 
 
 def test_each_number_of_realizations_has_rows_of_its_own(here, workplace):
-    arguments = [
-        "metric.position_loss.num_realizations=[4,null]",
-        "metric.position_loss.num_draws=2",
-        "metric.position_loss.max_factor=1",
-        "split=train",
-        "out=grid",
-    ]
+    settings = "num_realizations=[4,null]", "num_draws=2", "max_factor=1"
+    arguments = [*(f"metric.position_loss.{x}" for x in settings), "split=train", "out=grid"]
     succeed(here(workplace, "evaluate.py", "metrics=position_loss", *arguments))
     rows = csv.DictReader((workplace / "grid/position_loss.csv").open())
     found = [row for row in rows if (row["run"], row["part"]) == ("model", "trained")]
@@ -120,12 +127,8 @@ def test_each_number_of_realizations_has_rows_of_its_own(here, workplace):
 def test_losses_are_those_of_one_pass(here, workplace):
     (run,) = workplace.glob("outputs/tiny/*")
     arguments = ["metrics=position_loss", f"checkpoint={run}", "split=train", "max_pieces=1"]
-    arguments += [
-        "metric.position_loss.num_draws=2",
-        "metric.position_loss.max_factor=1",
-        "out=pass",
-    ]
-    succeed(here(workplace, "evaluate.py", *arguments))
+    arguments += [f"metric.position_loss.{x}" for x in ("num_draws=2", "max_factor=1")]
+    succeed(here(workplace, "evaluate.py", *arguments, "out=pass"))
     model = load(run)
     data = open_training_data(model)
     piece = data.split("train")[0]
