@@ -5,7 +5,8 @@
 Finished runs below the folder are measured on the held-out pieces of their corpus, up to four times
 the training length, and pooled over seeds, by `evaluate.py metrics=position_loss`. Speed and memory
 are those of training, from `metrics.csv`: medians over the run and its seeds. Runs that did not
-finish are named. `corpora.md` shows the losses on several corpora beside each other.
+finish are named. Tables and plots go to --out, by default the folder of the runs; `corpora.md`
+shows the losses on several corpora beside each other.
 """
 
 import argparse
@@ -21,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from omegaconf import OmegaConf
 
-from benchmarks import measure
 from musicgen.files import atomic_path, read_csv, write_text
 from musicgen.report.tables import write_csv
 from musicgen.run_folders import OVERRIDES
@@ -69,19 +69,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("root", type=Path, help="the folder of the multirun, such as outputs/race")
     parser.add_argument("--split", default="test", choices=("val", "test"), help="held-out pieces")
-    parser.add_argument("--out", type=Path, default=measure.RESULTS / "race")
+    parser.add_argument("--out", type=Path, help="by default the folder of the runs")
     args = parser.parse_args()
-    found = find_runs(args.root)
+    found, folder = find_runs(args.root), args.out or args.root
     runs = [run for run in found if run.finished]
     if not runs:
         raise SystemExit(f"{args.root}: no finished run; conf/experiment/race says how")
     tables = {}
     for corpus in dict.fromkeys(run.corpus for run in runs):
         ours = [run for run in runs if run.corpus == corpus]
-        tables[corpus] = write_tables(ours, args.split, args.out / corpus)
-        print(f"{corpus}, {len(ours)} runs, in {args.out / corpus}")
+        tables[corpus] = write_tables(ours, args.split, folder / corpus)
+        print(f"{corpus}, {len(ours)} runs, in {folder / corpus}")
         print(markdown(tables[corpus]))
-    write_text(args.out / "corpora.md", markdown(beside(tables)))
+    write_text(folder / "corpora.md", markdown(beside(tables)))
     for run in found:
         if not run.finished:
             print(f"not finished: {run.folder}")
