@@ -21,7 +21,7 @@ def test_duplicates_are_named_and_pieces_left_out_by_name(here, tmp_path):
     done = succeed(here(tmp_path, SCRIPT, *corpus))
     assert "duplicates: none" in done.stderr
     (tmp_path / "midi/test/3.mid").unlink()
-    assert_one_line(here(tmp_path, SCRIPT, *corpus), "exclude=test/3.mid: expected the name")
+    assert_one_line(here(tmp_path, SCRIPT, *corpus), " data.exclude=test/3.mid: expected the name")
 
 
 def test_a_full_disk_is_one_line(here, workplace, small_disk):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from musicgen.data.corpora.base import Corpus, Piece, evenly_spaced
+from musicgen.errors import parameter_of
 from musicgen.midi import Score
 from musicgen.validation import check_choice, check_float
 
@@ -33,7 +34,8 @@ class Songbook(Corpus):
     def pieces(self) -> list[Piece]:
         pieces = []
         for name, corpus in self.corpora.items():
-            own = corpus.pieces()
+            with parameter_of(f"corpora.{name}"):
+                own = corpus.pieces()
             times, part = divmod(self.weights.get(name, 1), 1)
             copies = [own] * int(times) + [evenly_spaced(own, round(part * len(own)))]
             for copy, chosen in enumerate(copies):

@@ -142,7 +142,8 @@ class _Preparation:
 
     def __init__(self, encoded: EncodedCorpus) -> None:
         self.encoded = encoded
-        self.pieces = encoded.corpus.pieces()
+        with parameter_of("data"):
+            self.pieces = encoded.corpus.pieces()
         self.keys = np.fromiter(map(_key, self.pieces), "S24")  # empty: the files cannot be opened
         # Not stored, so that they are tried again: not the files failed, or they were not there.
         self.failed: dict[int, EncodedPiece] = {}

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from musicgen.data.corpora import Pop1K7
 from musicgen.midi import TEMPO, Marker, Score, Track, notes_from, read, write
-from tests.data.builders import Pop1K7
 
 BAR = 1920
 read_song = Pop1K7(".").read

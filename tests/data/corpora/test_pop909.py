@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from musicgen.data.corpora import POP909
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, notes_from, read, write
-from tests.data.builders import POP909
 
 read_song = POP909(".").read
 LABELS = ["N", "Bb:min7/b3", "C#:hdim7", "F:sus4(b7)", "Eb:minmaj7"]

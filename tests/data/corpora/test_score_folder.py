@@ -1,5 +1,7 @@
 """Folders of scores: which files, groups, editions and splits; several corpora as one."""
 
+import shutil
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -81,5 +83,8 @@ def test_a_songbook_joins_corpora_of_any_kind(clone, tmp_path):
     assert len(encoded.split("val")) == 6
     scores = [book.read_piece(piece) for piece in book.pieces()]
     assert [score.num_notes for score in scores] == [4] * 6 + [16] * 2
+    shutil.rmtree(tmp_path / "polish/kern")
+    with pytest.raises(UserError, match=rf"^corpora\.polish\.root={tmp_path}/polish: expected"):
+        book.pieces()
     with pytest.raises(UserError, match=r"weights\.opera=opera: expected one of polish, midi"):
         Songbook(tmp_path, corpora=corpora, weights={"opera": 1})
