@@ -39,9 +39,6 @@ CLOSED = "1 note without an end closed"
 
 # Name: bytes, the notes kept as (grid step, pitch, steps), the report.
 REPAIRED = {
-    "a tempo of 0": (
-        midi(b"\x00\xff\x51\x03\x00\x00\x00" + GOOD), ONE_NOTE, "1 change of tempo, metre or key",
-    ),
     "never ends": (midi(b"\x00" + on(60) + note(64)), {(0, 60, 4.0), (0, 64, 4.0)}, CLOSED),
     "never ends, in a long track": (
         midi(b"\x00" + on(60) + note(64) + b"\x9e\x00\xff\x2f\x00", end=b""),
