@@ -231,9 +231,8 @@ def _place(
     for own, state in zip(file_tracks, states, strict=True):
         for channel in sorted(state.struck):
             program = (programs | own.programs).get(channel, 0)
-            is_drum = channel in drums or names_drums(own.name, program)
-            role = find_track(Track(own.name, program, is_drum))
-            parts.append((role, _Part(own, channel)))
+            is_drum = channel in drums or names_drums(state.name, program)
+            parts.append((find_track(Track(state.name, program, is_drum)), _Part(own, channel)))
     found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):
         matches = [part for role, part in parts if role == index]

@@ -219,9 +219,10 @@ class TrackState:
 
     @property
     def name(self) -> str:
-        """The last of its names."""
+        """The last of its names; none if it has several instruments, as it is their title then."""
+        instruments = {(x == DRUM_CHANNEL, self.programs.get(x)) for x in self.struck}
         names = [read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME]
-        return names[-1] if names else ""
+        return names[-1] if names and len(instruments) < 2 else ""
 
     def played(self, channel: int) -> list[Note]:
         """Return the notes of a channel that have ended."""

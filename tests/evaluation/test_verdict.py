@@ -70,16 +70,13 @@ def test_each_rule(given, answer, advice):
 @pytest.mark.parametrize(
     ("measure", "beside", "margin"),  # of 10.0 beside it
     [
-        (NATS, TRIGRAM, 0),
-        (NATS, BEFORE, 0),
-        (KEY_SHARE, BEFORE, 0.03),
+        *((NATS, beside, 0) for beside in (TRIGRAM, BEFORE)),
+        *((KEY_SHARE, beside, 0.03) for beside in (BEFORE, ORIGINALS)),
         (NATS, TRAINING, 1.8),
         (KNOWN, HELD_OUT, 5),
-        (KEY_SHARE, ORIGINALS, 0.03),
         (STYLE, CHANCE, 0),
         (DENSE, ORIGINALS, 2),
-        (RECALLED, ORIGINALS, 0.05),
-        (SHORT, ORIGINALS, 0.1),
+        *((each, ORIGINALS, margin) for each, margin in ((RECALLED, 0.05), (SHORT, 0.1))),
         *((parallels, ORIGINALS, 1) for parallels in VOICE_LEADING),
     ],
 )

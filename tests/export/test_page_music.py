@@ -32,6 +32,7 @@ from musicgen.tokenization.remi.metre import METRES, without_long_gaps
 from tests.export.javascript import needs_node, run_worker
 from tests.generation.builders import music_model
 from tests.midi.test_damaged_files import BROKEN
+from tests.midi.test_foreign_files import TITLED
 from tests.tokenizers import frozen_tokenizers
 
 SEED = 4242  # of pieces that no model was trained on
@@ -170,7 +171,7 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
     scores += [replace(score, markers=[]) for score in scores[:2]]
     scores += [replace(score, markers=score.markers[9:]) for score in scores[:1]]
     scores.append(loads(dumps(scores[0].clip(4 * 1920 + 100, scores[0].end))))
-    files = [list(dumps(score)) for score in scores]
+    files = [*(list(dumps(score)) for score in scores), list(TITLED.data())]
     body = """
         return data.files.map((bytes) => {
           const score = readMidi(Uint8Array.from(bytes));

@@ -14,6 +14,9 @@ from tests.generation.builders import PromptFile, meta, notes, program, track_by
 END = b"\x00\xff\x2f\x00"
 MELODY, SECOND = notes((0, 60), (480, 62)), notes((0, 48), (960, 50), channel=1)
 PLAIN = PromptFile([MELODY, SECOND])
+TITLED = PromptFile(
+    [[*meta(0, 3, b"Vocal"), *program(33, 1), *MELODY, *SECOND], [*meta(0, 3, b"Kit"), *MELODY]]
+)
 
 
 def sounding(data):
@@ -58,27 +61,22 @@ def test_repaired_files_have_all_their_notes(name):
     data, repair = REPAIRED[name]
     score = loads(data)
     assert sorted(score.notes.tolist()) == sounding(PLAIN.data())
-    assert not score.time_signatures
-    assert not score.key_signatures
+    assert not [*score.time_signatures, *score.key_signatures]
     assert [repair in line for line in score.repairs] == [True] * bool(repair)
     written = extend(data, 960, Score(), lambda _: None, whole=True, sustain=0)
     mido.MidiFile(file=BytesIO(written))  # which refuses what is without a meaning
 
 
 @pytest.mark.parametrize(
-    ("raw", "name"),
+    ("name", "encoding"),
     [
-        ("ピアノ".encode("cp932"), "ピアノ"),
-        ("主旋律 2".encode("cp932"), "主旋律 2"),
-        ("ﾋﾟｱﾉ".encode("cp932"), "ﾋﾟｱﾉ"),
-        ("Für Elise".encode("latin-1"), "Für Elise"),
-        ("Cláudio".encode("latin-1"), "Cláudio"),
-        ("夜 ♫".encode(), "夜 ♫"),
-        ("Été ".encode("latin-1") * 50, "Été " * 50),
+        *((name, "cp932") for name in ("ピアノ", "主旋律 2", "ﾋﾟｱﾉ")),
+        *((name, "latin-1") for name in ("Für Elise", "Cláudio", "Été " * 50)),
+        ("夜 ♫", "utf-8"),
     ],
 )
-def test_names_that_are_not_utf8(raw, name):
-    data = PromptFile([[*meta(0, 3, raw), *MELODY]]).data()
+def test_names_that_are_not_utf8(name, encoding):
+    data = PromptFile([[*meta(0, 3, name.encode(encoding)), *MELODY]]).data()
     assert loads(data).tracks[0].name == name
 
 
@@ -93,8 +91,7 @@ def test_names_that_are_not_utf8(raw, name):
         ([(0, b"\xf0\x0aA\x10B\x12@\x15\x15\x01\x15\xf7"), (0, b"\xb4\x00\x00")], True),  # GS
         ([(0, b"\xf0\x08C\x10L\x08\x04\x07\x02\xf7")], True),  # XG
         ([(0, b"\xf0\x08C\x10L\x08\x04\x07\x00\xf7")], False),
-        (meta(0, 3, b"Drum Kit"), True),
-        (meta(0, 3, b"percussion"), True),
+        *((meta(0, 3, name), True) for name in (b"Drum Kit", b"percussion")),
         (meta(0, 3, b"Steel Drums"), False),
         ([*meta(0, 3, b"Kit"), *program(11, 4)], False),
     ],
@@ -105,6 +102,13 @@ def test_drums_are_found_by_bank_and_name(events, is_drum):
         if len(tracks) == 1 or any(0xB0 <= event[0] <= 0xF0 for _, event in events):
             score = loads(PromptFile(tracks).data())
             assert [t.is_drum for t in score.tracks if len(t.notes)] == [is_drum]
+
+
+def test_the_name_of_several_instruments_is_their_title():
+    tracks = [(t.name, t.program, t.is_drum) for t in loads(TITLED.data()).tracks]
+    assert tracks == [("", 0, False), ("", 33, False), ("Kit", 0, True)]
+    beside_drums = [*meta(0, 3, b"Kit"), *MELODY, *notes((0, 36), channel=9)]
+    assert not loads(PromptFile([beside_drums]).data()).tracks[0].is_drum
 
 
 def test_a_program_belongs_to_its_channel_in_whichever_track():

@@ -61,9 +61,7 @@ function readMidi(bytes) {
   if (reader.number(2) > 512) throw new UserError("the file has more than 512 tracks; give a smaller one");
   const division = reader.number(2);
   if (!division) throw new UserError("the header says 0 ticks a beat; export it again from a music program");
-  if (division >= 0x8000) {
-    throw new UserError("SMPTE time (no beats) is not supported; export it with a beat division");
-  }
+  if (division >= 0x8000) throw new UserError("its time is in frames (SMPTE), without beats; export it in ticks a beat");
   const score = { ticksPerBeat: division, tracks: [], tempos: [], signatures: [], keys: [], markers: [] };
   reader.at = 8 + header;
   while (reader.at + 8 <= bytes.length) {
@@ -129,9 +127,8 @@ function readTrack(reader, score) {
       const key = channel * 128 + first;
       if (!open.has(key)) open.set(key, []);
       if (kind === 0x9 && second > 0) {
-        const program = programs[channel];
+        const [program, isDrum] = [programs[channel], channel === DRUM_CHANNEL];
         const id = channel * 128 + program;
-        const isDrum = channel === DRUM_CHANNEL;
         if (!tracks.has(id)) tracks.set(id, { program, isDrum, notes: [] });
         const note = [time, 0, first, second];
         tracks.get(id).notes.push(note);
@@ -147,7 +144,10 @@ function readTrack(reader, score) {
   for (const note of [...open.values()].flat()) {
     note[1] = Math.max(1, Math.min(time - note[0], LONGEST_OPEN * score.ticksPerBeat));
   }
-  for (const track of tracks.values()) score.tracks.push({ name, ...track });
+  const instruments = [...tracks.keys()].map((id) => [id >> 7 === DRUM_CHANNEL, programs[id >> 7]].join());
+  if (new Set(instruments).size > 1) name = ""; // it is their title
+  const namesDrums = /^(drums?( ?(set|kit)s?)?|kit|percussion)$/i.test(name.trim());
+  for (const each of tracks.values()) score.tracks.push({ name, ...each, isDrum: each.isDrum || (namesDrums && !each.program) });
 }
 
 /** Return the bytes of a MIDI file (format 1) of a score. */
