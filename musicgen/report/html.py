@@ -104,7 +104,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
         + _download(piece, piece.audio_file, "WAV"),
         notices=_notices(piece.notices),
         legend="\n".join(map(_legend_entry, count(), score.tracks, num_given)),
-        measures=metadata_list(piece.measures),
+        measures=metadata_list(piece.measures, form=".2f"),
         metadata=fold("Details", metadata_list(piece.metadata)),
         data=embedded_json(data),
     )
@@ -144,7 +144,7 @@ def _contents_table(pieces: Sequence[ReportPiece]) -> str:
     """Return a table with one row per piece: what it is, then its measures."""
     rows = [
         {"Piece": f'<a href="#piece-{index}">{text(piece.title)}</a>'}
-        | {text(name): format_value(value) for name, value in piece.measures.items()}
+        | {text(name): format_value(value, ".2f") for name, value in piece.measures.items()}
         for index, piece in enumerate(pieces)
     ]
     return f'<nav class="contents" aria-label="Pieces" tabindex="0">{_table(rows)}</nav>'

@@ -36,11 +36,11 @@ def render_page(
     )
 
 
-def metadata_list(metadata: Metadata) -> str:
+def metadata_list(metadata: Metadata, form: str = ".4g") -> str:
     if not metadata:
         return ""
     entries = "\n".join(
-        f"<div><dt>{text(label)}</dt><dd>{format_value(value)}</dd></div>"
+        f"<div><dt>{text(label)}</dt><dd>{format_value(value, form)}</dd></div>"
         for label, value in metadata.items()
     )
     return f'<dl class="metadata">\n{entries}\n</dl>'
@@ -54,8 +54,8 @@ def fold(summary: str, body: str, kind: str = "") -> str:
     return f"<details{attribute}><summary>{summary}</summary>\n{body}\n</details>"
 
 
-def format_value(value: Value) -> str:
-    """Format integers in full (seeds are copied), floats to four significant digits.
+def format_value(value: Value, form: str = ".4g") -> str:
+    """Format integers in full (seeds are copied), floats as `form` says.
 
     Lists are written as on the command line.
     """
@@ -65,7 +65,7 @@ def format_value(value: Value) -> str:
         value = float(value)
         if math.isnan(value):
             return "n/a"
-        return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+        return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:{form}}"
     return "n/a" if value is None else text(str(value))
 
 

@@ -147,8 +147,10 @@ def test_metadata_values_are_readable():
         **{np.float32(12345.678): "12346", np.int64(7): "7", float("nan"): "n/a"},
         **{1.5e-7: "1.5e-07", float("inf"): "inf", True: "True", ("drums", 8): "[drums,8]"},
     }
-    text = page(piece(), metadata={f"value {i}": x for i, x in enumerate(values)}).text
+    pieces = 2 * [piece(measures={"like the original": 0.99712})]
+    text = page(*pieces, metadata={f"value {i}": x for i, x in enumerate(values)}).text
     assert [text[text.index(f"value {i}") + 1] for i in range(11)] == [*values.values()]
+    assert text.count("1.00") == 4  # in the table, and of each piece
 
 
 def test_empty_music_and_no_pieces():
