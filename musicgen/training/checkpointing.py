@@ -12,9 +12,10 @@ import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from musicgen.checkpoints import read_checkpoint
+from musicgen.checkpoints import CONTENT_KEY, read_checkpoint
 from musicgen.console import warn
 from musicgen.errors import UserError
+from musicgen.training.module import TrainingModule
 from musicgen.validation import check_float
 
 # SIGUSR1 is not known to Windows.
@@ -59,7 +60,7 @@ class SaveBest(ModelCheckpoint):
     """Lightning's `ModelCheckpoint`, which takes the best score of a resumed run from its file.
 
     The last checkpoint is older than the best one if the run was stopped between the two, and
-    names the folder in which the run was then.
+    names the folder in which the run was then. Losses of another corpus or length do not compare.
     """
 
     def on_load_checkpoint(
@@ -70,12 +71,15 @@ class SaveBest(ModelCheckpoint):
         if not best.is_file():
             return
         try:
-            states = read_checkpoint(best)["callbacks"]
+            saved = read_checkpoint(best)
         except UserError as error:
             warn(f"{error}; until then, the next validation's is the best")
             return
-        score = states.get(self.state_key, {}).get("best_model_score")
-        if score is not None:
+        assert isinstance(pl_module, TrainingModule)
+        configs = saved[CONTENT_KEY]["config"], pl_module.content.config
+        measured = [(each["data"]["_target_"], each["loader"]["length"]) for each in configs]
+        score = saved["callbacks"].get(self.state_key, {}).get("best_model_score")
+        if score is not None and measured[0] == measured[1]:
             self.best_k_models = {str(best): score}
             self.best_model_path = self.kth_best_model_path = str(best)
             self.best_model_score = self.kth_value = score

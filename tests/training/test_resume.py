@@ -123,13 +123,17 @@ def test_other_settings_that_need_another_state_are_refused(run, tmp_path):
         run("first", "trainer.max_steps=3", *new, resume=last)
 
 
-def test_a_damaged_best_checkpoint_is_replaced(run, tmp_path, capsys):
+def test_a_damaged_best_or_one_of_another_length_is_replaced(run, tmp_path, capsys, monkeypatch):
     run("first", *SETTINGS, "trainer.max_steps=4")
     file = tmp_path / "first/checkpoints/best.ckpt"
     file.write_bytes(file.read_bytes()[:1000])
     run("first", *SETTINGS, resume=file.parent / "last.ckpt")
     assert "best.ckpt: not a checkpoint of train.py, or a damaged one" in capsys.readouterr().err
     assert saved(tmp_path / "first", "best")["global_step"] == 6
+    monkeypatch.setattr("musicgen.cli.build.given_overrides", lambda: ["loader.length=16"])
+    settings = (*SETTINGS, "trainer.max_steps=12", "loader.length=16")
+    run("first", *settings, resume=file.parent / "last.ckpt")
+    assert saved(tmp_path / "first", "best")["global_step"] == 9
 
 
 def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path, capsys):
