@@ -150,11 +150,9 @@ def without_suffix(name: str) -> str:
 
 
 def as_score(music: Any) -> Score:
-    """Convert a path, or an object of miditoolkit, muspy or pretty_midi, to a `Score`."""
+    """Convert an object of miditoolkit, muspy or pretty_midi to a `Score`; a Score stays itself."""
     if isinstance(music, Score):
         return music
-    if isinstance(music, str | Path):
-        return read(music)
     # Compare module names, so that none of them needs to be imported.
     library, file = type(music).__module__.partition(".")[0], io.BytesIO()
     if library == "muspy":

@@ -165,7 +165,7 @@ def test_objects_of_other_libraries_become_equal_scores(tmp_path):
     for track, own in zip(from_muspy.tracks, ours.tracks, strict=True):
         track.name = own.name
     assert from_muspy == ours
-    assert as_score(path) == as_score(str(path)) == as_score(ours) == ours
+    assert as_score(ours) is ours
     with pytest.raises(TypeError, match="got int"):
         as_score(1)
 
