@@ -62,11 +62,3 @@ def test_half_widths_of_kernels():
     assert half_width(np.stack(kernels)) == pytest.approx([2, 10, 50, 10, 8 / 6], abs=0.1)
     assert math.isinf(half_width(np.full(9, 0.7)))
     assert math.isnan(half_width(np.zeros(9)))
-
-
-def test_monotonicity_of_kernels():
-    lags = np.arange(64)
-    assert monotonicity(lags[None] / 64) == 1
-    # Pairs of 5 values in a period of 8, two of which occur once: 14 of 64 are equal.
-    wave = np.cos(2 * np.pi * lags / 8)
-    assert monotonicity(wave[None], 1e-9) == pytest.approx((1 - 14 / 64) / 2, abs=0.02)
