@@ -119,16 +119,16 @@ def check_types(cfg: DictConfig) -> None:
 
 def _refusal(error: BaseException, section: str, text: str) -> str | None:
     """Name the settings that a constructor refuses; None if it is the user's own, or given none."""
-    by_lightning = type(error).__name__ == "MisconfigurationException"
+    by_trainer = type(error).__name__ == "MisconfigurationException" or "val_check_interval" in text
     given = [x.removeprefix("++") for x in given_overrides()]
     given = [x for x in given if f"{override_key(x)}.".startswith(section)]
     values = [x for x in given if f"{override_key(x)}." != section]
     file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
-    if not by_lightning and not (section and values and file.startswith(_NOT_OWN)):
+    if not by_trainer and not (section and values and file.startswith(_NOT_OWN)):
         return None
     named = [x for x in values if override_key(x).rpartition(".")[2] in text]
     if section and not named:
-        named = given if by_lightning else values
+        named = given if by_trainer else values
     where = f" ({Path(file).name}, line {line})" if file.startswith(_PACKAGE) else ""
     return f"{', '.join(named) or 'trainer'}: {text}{where}"
 

@@ -95,6 +95,10 @@ ERRORS = {
         ["error: loader.limits.max_gigabytes=maybe: expected a number > 0"],
     ),
     "no seed": (["train.py", "seed=12345678901"], ["error: seed=12345678901: expected an integer"]),
+    "epochs of fewer batches": (
+        ["train.py", *TINY, "trainer.check_val_every_n_epoch=1"],
+        ["error: trainer.check_val_every_n_epoch=1: `val_check_interval` (100) must be less"],
+    ),
     "no batches in a step": (
         ["train.py", "trainer.accumulate_grad_batches=0"],
         ["error: trainer.accumulate_grad_batches=0: expected an integer >= 1"],
