@@ -44,7 +44,7 @@ def load_for_resume(
         for name in [*here, *(there.keys() - here.keys())]:
             new, old = here.get(name, "null"), there.get(name, "null")
             group, _, key = name.rpartition(".")
-            of_another_class = group not in here.keys() & there.keys() and name != section
+            of_another_class = here.get(group) != there.get(group)
             if new == old or of_another_class or _NOT_LISTED.search(name):
                 continue
             stays = section == "optimizer" and key not in _MAY_CHANGE_OPTIMIZER
@@ -145,7 +145,7 @@ def _different_model(
 def _settings(config: Any, name: str) -> dict[str, Any]:
     """Return settings by their names on the command line; the value of a group is its class."""
     if not isinstance(config, Mapping):
-        return {name: config}
+        return {name: "null" if config is None else config}
     found = {name: config.get("_target_", "{…}").rpartition(".")[2]}
     for key, value in config.items():
         if not str(key).startswith("_"):

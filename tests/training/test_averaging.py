@@ -72,6 +72,10 @@ def test_averaging_can_begin_at_a_resume_and_its_end_is_told(run, tmp_path, caps
     last = tmp_path / "first/checkpoints/last.ckpt"
     run("first", *ON, "trainer.max_steps=4", "trainer.precision=bf16-true", resume=last)
     assert CURRENT in saved(tmp_path / "first")
-    run("first", "trainer.max_steps=5", "scheduler.max_steps=6", resume=last)
+    changed = ("trainer.max_steps=5", "scheduler.max_steps=6", "callbacks.samples=null")
+    run("first", *changed, resume=last)
     assert CURRENT not in saved(tmp_path / "first")
-    assert "callbacks.weight_averaging=null (was AverageWeights)" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "callbacks.weight_averaging=null (was AverageWeights)" in error
+    assert "callbacks.samples=null (was LogSamples)" in error
+    assert "callbacks.samples.every" not in error
