@@ -25,7 +25,6 @@ from scipy.sparse.csgraph import connected_components
 
 from musicgen.data.corpora import BachChorales, JSBChorales
 from musicgen.data.corpora.bach_chorales import four_voices
-from musicgen.data.corpora.base import pieces_below
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.midi import Score, find_music, read
@@ -92,17 +91,18 @@ def main(jsb_path: str) -> None:
     sources, pieces, left_out = {}, [], {}
     notices: dict[str, list[str]] = {}
     folder = BachChorales().root
-    for piece in pieces_below(folder, find_music(folder)):
-        if piece.path.suffix == ".krn":
-            left_out[piece.name] = notice(piece.path)
+    for path in find_music(folder):
+        name = path.relative_to(folder).as_posix()
+        if path.suffix == ".krn":
+            left_out[name] = notice(path)
             continue
         try:
-            score = four_voices(read(piece.path))
+            score = four_voices(read(path))
         except UserError as error:
-            left_out[piece.name] = str(error)
+            left_out[name] = str(error)
             continue
-        notices.setdefault(notice(piece.path), []).append(piece.name)
-        sources[piece.name] = "music21"
+        notices.setdefault(notice(path), []).append(name)
+        sources[name] = "music21"
         pieces.append(runs(score))
     jsb = JSBChorales(jsb_path)
     for piece in jsb.pieces():

@@ -3,7 +3,7 @@
 import os
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -110,8 +110,3 @@ def missing_corpus(root: Path, expected: str, cure: str) -> ParameterError:
     setting = shlex.quote(f"data.root={root}")
     own = f"or train on files of your own: data=midi_folder {setting}"
     return ParameterError("root", root, f"expected {expected} in it; {cure}, {own}")
-
-
-def pieces_below(folder: Path, paths: Iterable[Path]) -> list[Piece]:
-    """Return one piece per path, named by its path below `folder`, each a group of its own."""
-    return [Piece(name := path.relative_to(folder).as_posix(), path, name) for path in paths]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from musicgen.data.corpora.base import Corpus, Piece, missing_corpus, pieces_below
+from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
 from musicgen.midi import Score, find_music, read
 from musicgen.tokenization.chords.symbols import chord_index
 
@@ -32,7 +32,8 @@ class Pop1K7(Corpus):
         if not folder.is_dir():
             expected = f"the folder {FOLDER} of Pop1K7"
             raise missing_corpus(self.root, expected, f"unpack {SOURCE} here")
-        return self.kept(pieces_below(folder, find_music(folder)))
+        names = {path.relative_to(folder).as_posix(): path for path in find_music(folder)}
+        return self.kept([Piece(name, path, name) for name, path in names.items()])
 
     def read(self, path: Path) -> Score:
         """Read one song, from the bar in which its first note sounds.
