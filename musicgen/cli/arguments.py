@@ -104,7 +104,10 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     for path in {*folder.rglob("*")} - {*folder.glob("wandb/*/logs/*")}:  # W&B links its own log
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
             raise UserError(f"{path}: a link out of the run's folder; remove it")
-    stored = [each for each in _stored(folder / OVERRIDES) if override_key(each) not in given]
+    stored = _stored(folder / OVERRIDES)
+    anew = [x for x in ("data", "logger") if x in given and f"{x}={given[x]}" not in stored]
+    stored = [x for x in stored if override_key(x).partition(".")[0] not in anew]  # of another
+    stored = [x for x in stored if override_key(x) not in given]
     if (places := _not_taken(stored)) and "hydra.run.dir" not in given:  # Lightning's processes
         warn(f"not taken from {folder}, give it again if it matters: {', '.join(places)}")
     return [

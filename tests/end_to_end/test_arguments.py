@@ -84,6 +84,12 @@ def test_resume_becomes_the_arguments_of_its_run(resumed, tmp_path):
     assert resumed(["dim=2"], "seed=2", *flags) == [*flags, "dim=2", "seed=2"]
     parts = ["model.copy={}", "model.copy={heads: 1}", "callbacks=[averaged, early_stopping]"]
     assert resumed([*parts, "callbacks=[mine]"]) == parts
+    # Another corpus has other settings.
+    stored = ["data=midi_folder", "data.group=a", "logger=wandb", "logger.wandb.project=a"]
+    assert resumed(stored, "data=midi_folder", "logger=csv") == [
+        *("data.group=a", "data=midi_folder", "logger=csv")
+    ]
+    assert resumed(stored, "data=pop909") == [*stored[2:], "data=pop909"]
 
 
 def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
