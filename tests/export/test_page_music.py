@@ -378,6 +378,24 @@ def test_a_page_says_when_nothing_was_written(tmp_path):
     assert music == "3 tokens a second."
 
 
+def test_a_page_keeps_its_piece_when_stopped_and_if_a_file_is_none(tmp_path):
+    body = """
+        const sent = [];
+        const page = { composing: true, send: (kind) => sent.push(kind), clear: () => sent.push("clear") };
+        Page.prototype.interrupt.call(page);
+        return Page.prototype.open.call(page, new File(["no music"], "a.mid")).then(() => sent);
+    """
+    assert run_worker(tmp_path, {}, body, ["page"]) == ["show", "open"]
+    body = """
+        desk = Object.assign(Object.create(Desk.prototype), { composer: { score: "so far", numBars: 5 } });
+        onmessage({ data: { kind: "show" } });
+        return onmessage({ data: { kind: "open", bytes: [7] } }).then(() => messages);
+    """
+    shown, refused = run_worker(tmp_path, {}, body)
+    assert shown == {"kind": "piece", "score": "so far", "numBars": 5}
+    assert refused["kind"] == "error"
+
+
 def test_a_page_of_another_tokenizer_is_refused():
     with pytest.raises(UserError, match="tokenizer=groove2groove has no page"):
         tokenizer_tables(Groove2Groove())

@@ -39,7 +39,8 @@ class Page {
 
   // Messages of the worker
 
-  on_piece({ score, numBars, done, planned = 0, kept, of }) {
+  on_piece({ score, numBars, done, planned = 0, kept, of, name }) {
+    if (name !== undefined) this.#forget({ name, isFile: true });
     const before = this.piece.score;
     // What is to come has room already.
     const end = Math.max(score.end, planned, SHORTEST);
@@ -129,16 +130,12 @@ class Page {
   }
 
   async open(file) {
-    this.clear();
-    this.name = file.name.replace(/\.midi?$/i, "");
     try {
       const bytes = new Uint8Array(await file.slice(0, MOST_BYTES + 1).arrayBuffer());
-      this.send("open", { bytes, maxBars: this.keptBars });
+      this.send("open", { bytes, maxBars: this.keptBars, name: file.name.replace(/\.midi?$/i, "") });
     } catch {
       this.say(`${file.name} cannot be read.`, true);
     }
-    this.isFile = true;
-    this.show();
   }
 
   get keptBars() {
@@ -151,14 +148,15 @@ class Page {
   }
 
   clear() {
+    this.#forget({ name: null, isFile: false });
+    this.send("clear");
+  }
+
+  #forget(of) {
     this.player.stop();
     this.live.stop();
-    this.recorder = this.name = null;
-    this.isFile = this.composing = false;
-    this.take = 0;
-    this.phrases = [];
+    Object.assign(this, { recorder: null, composing: false, take: 0, phrases: [], ...of });
     this.piece.score = new Score(payloadOf(NOTHING));
-    this.send("clear");
     this.say("");
   }
 
@@ -244,7 +242,7 @@ class Page {
 
   /** End what is being composed, such as an answer, since somebody plays. */
   interrupt() {
-    if (this.composing) this.send("stop");
+    if (this.composing) this.send("show"); // which ends it, as all do
     this.composing = false;
     this.answering = null;
   }

@@ -9,37 +9,37 @@ class Desk {
     this.composer = new Composer(() => new Model(step, compileStep, bytes, tokenizer));
     this.sampling = sampling;
     this.job = 0;
-    this.post("piece", this.piece());
+    this.show();
   }
 
   post(kind, content) {
     postMessage({ kind, ...content });
   }
 
-  piece() {
+  show(content) {
     const { score, numBars } = this.composer;
-    return { score, numBars };
+    this.post("piece", { score, numBars, ...content });
   }
 
-  /** Open a MIDI file. */
-  open({ bytes, maxBars }) {
+  /** Open a MIDI file; one that cannot be read leaves the piece as it is. */
+  open({ bytes, maxBars, name }) {
     const score = readMidi(bytes);
-    this.source = withoutLongGaps(this.composer.tokenizer.hasParts ? inTime(score) : score);
-    this.keep({ maxBars });
+    return this.keep({ maxBars, name, source: withoutLongGaps(this.composer.tokenizer.hasParts ? inTime(score) : score) });
   }
 
   /** Keep the first bars of the file. */
-  keep({ maxBars }) {
-    const prompt = makePrompt(this.composer.tokenizer, this.source, maxBars);
+  keep({ maxBars, name, source = this.source }) {
+    const prompt = makePrompt(this.composer.tokenizer, source, maxBars);
+    this.source = source;
     this.composer.begin(prompt);
-    this.post("piece", { ...this.piece(), kept: prompt.numBars, of: prompt.allBars });
+    this.show({ name, kept: prompt.numBars, of: prompt.allBars });
     return this.run(this.composer.read());
   }
 
   clear() {
     this.source = this.base = null;
     this.composer.clear();
-    this.post("piece", this.piece());
+    this.show();
   }
 
   /** Take in what somebody plays: notes after those of the piece before `from`, a musical time. */
@@ -52,7 +52,7 @@ class Desk {
     this.played = joinNotes(this.base, composer.tokenizer, notes, bpm);
     const prompt = makePrompt(composer.tokenizer, this.played, Infinity);
     composer.begin(prompt);
-    this.post("piece", this.piece());
+    this.show();
     return this.run(composer.read());
   }
 
@@ -115,7 +115,7 @@ class Desk {
       const hasNews = composer.endTime >= bar + (first ? 1 : composer.prompt.barLength);
       if (done || (composing && hasNews)) {
         [bar, first] = [composer.endTime, false];
-        if (composing) this.post("piece", { ...this.piece(), done, planned: this.planned });
+        if (composing) this.show({ done, planned: this.planned });
         if (done) return this.post("done", { composing, tokens, milliseconds: time });
       }
       await new Promise((resolve) => setTimeout(resolve));
