@@ -140,17 +140,17 @@ def read_prompts(
         sources: Any = piece_readers(data, data.split(cfg.prompt))
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
-    prompts, errors, prompt_bars = [], [], cfg.prompt_bars
-    if prompt_bars == "auto":
-        prompt_bars = None if request.keeps else PROMPT_BARS
+    default = None if request.keeps else PROMPT_BARS
+    prompts, errors, bars = [], [], default if cfg.prompt_bars == "auto" else cfg.prompt_bars
     for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
-            prompts.append(model.prompt(sources[name](), name, prompt_bars, request))
+            prompts.append(model.prompt(sources[name](), name, bars, request))
         except UserError as error:
             errors.append(str(error))
     if not prompts:
         raise UserError(f"nothing to continue: {errors[0]}")
-    notices = [f"left out: {error}" for error in errors]
-    notices += [prompt.notice for prompt in prompts if prompt.notice]
+    if cfg.prompt_bars == "auto" and not all(each.is_whole or each.kept for each in prompts):
+        log(f"from the first {PROMPT_BARS} bars; prompt_bars=null continues whole files")
+    notices = [f"left out: {x}" for x in errors] + [x.notice for x in prompts if x.notice]
     warn_of_first(notices, NUM_NOTICES_SHOWN, MORE_NOTICES)
     return prompts, notices

@@ -245,10 +245,9 @@ def _place(
 
     played = {part.channel for some in found.values() for part in some}
     used = {*programs, *(part.channel for _, part in parts)}
-    melodic = [channel for channel in range(16) if channel != DRUM_CHANNEL]
-    free = [c for c in melodic if c not in used]
-    # After the end nothing else plays on the other channels, so that a program may change there.
-    free += [c for c in melodic if c in used and c not in played]
+    # After the end nothing else plays on the used ones, so that a program may change there.
+    free = [c for c in range(16) if c not in {DRUM_CHANNEL, *played}]
+    free.sort(key=used.__contains__)
     placed = []
     for index, track in enumerate(tracks):
         if not len(track.notes):

@@ -68,7 +68,9 @@ def test_examples_of_the_package_go_on_in_their_metres(here, tmp_path):
         assert {each[1:] for each in written.metres()} == {metre}
         assert len(written.bar_starts()) == 3
     write(compose_pop(3, 0), tmp_path / "example.mid")  # one's own file comes first
-    succeed(here(tmp_path, "generate.py", "example.mid", "out=mine", *settings))
+    own = ["example.mid", "out=mine", *settings, "prompt_bars=auto"]
+    shown = succeed(here(tmp_path, "generate.py", *own)).stderr
+    assert "from the first 4 bars; prompt_bars=null continues whole files" in shown
     assert "Voice" not in [track.name for track in read(tmp_path / "mine/example_0.mid").tracks]
     assert load("groove-small").prompt("example_6_8.mid").name == "example_6_8.mid"
 
