@@ -138,30 +138,10 @@ class Grammar(ABC, Generic[S]):
 
     def start(self, prompts: Ids) -> S:
         """Return the state after prompts [B, L] of ids; raise `UserError` if one is not allowed."""
-        legal, state = self._walk(prompts)
-        if not legal.all():
-            row, at = np.argwhere(~legal)[0].tolist()
-            name = self.vocabulary.token(int(prompts[row, at]))
-            before = self.vocabulary.token(int(prompts[row, at - 1])) if at else "the beginning"
-            raise UserError(
-                f"prompt {row}, position {at}: {name} may not follow {before} here; "
-                "cut prompts from the tokenizer's own encodings, where a bar begins"
-            )
-        return state
-
-    def accepts(self, rows: Ids) -> BoolArray:
-        """Return whether each row [B, L] is a prefix of a piece, then PAD. -> [B]."""
-        is_pad = np.asarray(rows) == self.pad
-        ended = np.logical_and.accumulate(is_pad[:, ::-1], axis=1)[:, ::-1]
-        legal = self._walk(rows)[0] | ended
-        return np.asarray(legal.all(axis=1))
-
-    def _walk(self, rows: Ids) -> tuple[BoolArray, S]:
-        """Return whether each token [B, L] was allowed [B, L], and the state after the last."""
-        ids, num_rows = np.asarray(rows).T, len(rows)
-        state, legal = self._initial_state(num_rows), [np.empty((0, num_rows), bool)]
-        block = max(1, _MASKS // max(1, num_rows))
-        for part in (ids[at : at + block] for at in range(0, len(ids), block)):
+        ids, num_rows = np.asarray(prompts).T, len(prompts)
+        state, block = self._initial_state(num_rows), max(1, _MASKS // max(1, num_rows))
+        for first in range(0, len(ids), block):
+            part = ids[first : first + block]
             after, count = self._after(state, part), len(part)
             states = {  # before the first of these tokens, and after each
                 name: np.concatenate([value[None], after[name]])
@@ -171,9 +151,17 @@ class Grammar(ABC, Generic[S]):
             }
             before = {n: x[:-1].reshape(part.size, *x.shape[2:]) for n, x in states.items()}
             mask = self.allowed(type(state)(**before)).numpy()
-            legal.append(mask[np.arange(part.size), part.ravel()].reshape(part.shape))
+            legal = mask[np.arange(part.size), part.ravel()].reshape(part.shape)
+            if not legal.all():
+                at, row = (np.argwhere(~legal)[0] + [first, 0]).tolist()
+                name = self.vocabulary.token(int(ids[at, row]))
+                previous = self.vocabulary.token(int(ids[at - 1, row])) if at else "the beginning"
+                raise UserError(
+                    f"prompt {row}, position {at}: {name} may not follow {previous} here; "
+                    "cut prompts from the tokenizer's own encodings, where a bar begins"
+                )
             state = type(state)(**{name: values[-1] for name, values in states.items()})
-        return np.concatenate(legal).T, state
+        return state
 
     def harmonise(self, state: S, progressions: Sequence[IntArray]) -> S:
         """Return a state from which the chords are those of a progression for each row.
