@@ -145,8 +145,6 @@ def extend(
     if file.ticks_per_beat < MIN_TICKS_PER_BEAT:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
     file_tracks = [FileTrack.before(file.data, state, end, whole) for state in file.tracks]
-    if not file_tracks:
-        raise UserError("it has no track")
 
     def move(ticks: NDArray[np.int64]) -> NDArray[np.int64]:  # halves round up
         beat = music.ticks_per_beat

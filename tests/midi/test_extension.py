@@ -89,7 +89,6 @@ def test_changes_of_tempo_metre_and_chord_are_written():
     [
         (PromptFile([scale(), scale()], format=2), "separate pieces"),
         (PromptFile([scale()], beat=12), "fewer than 24 ticks in a beat"),
-        (PromptFile([]), "no track"),
         (FILES["type 0"], "too few MIDI channels"),
     ],
 )
