@@ -62,14 +62,24 @@ def _abc_to_xml(text: str) -> str:
     from music21.musicxml.m21ToXml import GeneralObjectExporter
     from music21.stream.makeNotation import makeTupletBrackets
 
-    text = re.sub(r"\[([KLM]:[^]]*)\]", r"\n\1\n", text)  # it reads changes in lines alone
-    tunes = converter.parse(text, format="abc")
-    tune = next(iter(getattr(tunes, "scores", [])), tunes)
+    text = re.sub(r"\[([KLMV]:[^]]*)\]", r"\n\1\n", text)  # it reads changes in lines alone
+    tune = converter.parse(_voices_joined(text), format="abc")
     for bar in tune.recurse().getElementsByClass("Measure"):
         makeTupletBrackets(bar, inPlace=True)
     exporter = GeneralObjectExporter(tune)
     exporter.makeNotation = False  # which fills incomplete bars
     return exporter.parse().decode()
+
+
+def _voices_joined(text: str) -> str:
+    """Return the first tune of ABC, each voice in one piece: music21 does not join its lines."""
+    voices, voice = {"": ""}, ""  # without a name: the head of the tune
+    for line in re.split(r"\n\s*\n(?=X:)", text)[0].splitlines():
+        if field := re.match(r"V:\s*(\S+)", line):
+            voice = field[1] if "\nK:" in voices[""] else ""
+        elif line.strip():
+            voices[voice] = voices.get(voice, "") + f"{line}\n"
+    return "".join(f"V:{i}\n{own}" if i else own for i, own in enumerate(voices.values()))
 
 
 if __name__ == "__main__":

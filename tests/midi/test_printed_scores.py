@@ -213,6 +213,26 @@ def test_abc(tmp_path):
     assert score.tempos.tolist() == [(0, 90)]
 
 
+def test_the_voices_of_abc_are_parts(tmp_path):
+    path = tmp_path / "duo.abc"
+    head = 'X:1\nM:3/4\nL:1/4\nV:T name="Flute"\nK:Dm\n'
+    lines = (
+        "[V:T] A d2|c3|",
+        "V:B",
+        "D,3|F,3|",
+        "[V:T] B3|]",
+        "[V:B] G,3|]",
+        "",
+        "X:2",
+        "K:C",
+        "C|D|",
+    )
+    path.write_text(head + "\n".join(lines))
+    high, low = map(quarters, read(path).tracks)
+    assert high == [(0, 1, 69), (1, 2, 74), (3, 3, 72), (6, 3, 70)]
+    assert low == [(0, 3, 50), (3, 3, 53), (6, 3, 55)]
+
+
 def test_repeats_are_played_on_request(tmp_path):
     bar = "<barline location='right'><repeat direction='backward'/></barline>"
     tied = note("C5", 12, TIE("start")) + note("C5", 12, TIE("stop"))
