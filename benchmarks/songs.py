@@ -1,12 +1,12 @@
 """Measure a model of songs on composers whom it never heard: python -m benchmarks.songs --run RUN
 
 RUN is its training on data=songbook, and says where the corpora and their held-out composers are.
-Without choosing, it writes one continuation of each prompt: `16 bars after 8` of all music and `12
-bars after 4` of music for piano, as MIREX asks, each also of POP909 with --pop909, and the `piano
-to a voice` of the first 24 bars of songs, with guidance and without. Each stands beside the
-original's own bars and those of an unrelated piece in the same metre. `chords asked for` are
-benchmarks/progressions.py's. What is finished stays in --out, and all measures go to
-results/songs.json.
+Without choosing, it writes --samples continuations of each prompt: `16 bars after 8` of all music
+and `12 bars after 4` of music for piano, as MIREX asks, each also of POP909 with --pop909, and the
+`piano to a voice` of the first 24 bars of songs, with guidance and without. Each stands beside the
+original's own bars and those of an unrelated piece in the same metre; the values of a piece are
+the means of its samples. `chords asked for` are benchmarks/progressions.py's. What is finished
+stays in --out, and all measures go to results/songs.json.
 
 Keys are those of the signatures, else of the prompts' notes; `clash` is `clash_share`; bars return
 to the prompt's, too; `bar lines kept` is the share of the pieces in which all are the file's, up
@@ -40,7 +40,7 @@ from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.descriptors import clash_share, in_key_share
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.style import style_similarity
-from musicgen.metrics.summary import Summary
+from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import Score, dumps, loads, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.random import NoiseKey, RandomStream
@@ -63,15 +63,15 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=100)
     parser.add_argument("--pop909", type=Path, help="POP909's folder, for prompts of its songs")
     parser.add_argument("--only", nargs="*", help="parts of it, such as 'piano to a voice'")
-    parser.add_argument("--temperature", type=float, help="another than the model's own")
+    parser.add_argument("--samples", type=int, default=3, help="continuations of each prompt")
     parser.add_argument("--out", type=Path, default=Path("outputs/songs"))
     args = parser.parse_args()
     model, data = musicgen.load(args.model), open_training_data(musicgen.load(args.run))
     for part, (readers, way) in parts(args, data).items():
         if not args.only or part in args.only:
             pieces = written(args, model, part, readers, way)
-            rows = [*summaries(pieces, model.tokenizer.steps_per_beat)]
-            rows += nats(model, pieces) if "keep" in way else known(data, pieces)
+            rows = [*summaries(pieces, args.samples, model.tokenizer.steps_per_beat)]
+            rows += nats(model, pieces[:: args.samples]) if "keep" in way else known(data, pieces)
             store(args.model, part, rows)
     if not args.only or "chords asked for" in args.only:
         store(args.model, "chords asked for", [*chords(args.model)])
@@ -104,10 +104,11 @@ def parts(args: argparse.Namespace, data: EncodedCorpus) -> dict[str, tuple[Read
 def written(
     args: argparse.Namespace, model: MusicModel, part: str, readers: Readers, way: Row
 ) -> list[Continuation]:
-    """Return a continuation of each score, from --out if it is there."""
+    """Return --samples continuations of each score in turn, from --out if they are there."""
     pieces = []
     for first in range(0, len(readers), BATCH):
-        path = args.out / f"{Path(args.model).name} {part} {first} of {len(readers)}.pickle"
+        name = f"{args.samples} by {Path(args.model).name} {part} {first} of {len(readers)}"
+        path = args.out / f"{name}.pickle"
         if not path.is_file():
             scores = []
             for read in readers[first : first + BATCH]:
@@ -115,13 +116,13 @@ def written(
                     scores.append(read())
             if "keep" in way:
                 scores = [score.clip(0, int(score.bar_starts()[BARS])) for score in scores]
-            done = model.generate(scores, seed=first, temperature=args.temperature, **way)
+            done = model.generate(scores, seed=first, num_samples=args.samples, **way)
             write_bytes(path, pickle.dumps(done))
         pieces += pickle.loads(path.read_bytes())
     return pieces
 
 
-def summaries(pieces: Sequence[Continuation], steps_per_beat: int) -> Iterator[Row]:
+def summaries(pieces: Sequence[Continuation], samples: int, steps_per_beat: int) -> Iterator[Row]:
     """Yield each measure's means, over all pieces and by metre."""
     metres = ["{1}/{2}".format(*x.prompt.score.metre_at(x.prompt.end_tick)) for x in pieces]
     values = []
@@ -129,12 +130,12 @@ def summaries(pieces: Sequence[Continuation], steps_per_beat: int) -> Iterator[R
         prompt, kept = piece.prompt, piece.prompt.kept
         steps = kept.stop if kept else piece.bars * prompt.bar_length
         ticks = steps * TICKS_PER_BEAT // steps_per_beat
-        others = [pieces[(i + len(pieces) // 2 + j) % len(pieces)] for j in range(len(pieces))]
-        others.sort(key=lambda x: x is piece or metres[pieces.index(x)] != metres[i])
-        own, other = (
-            x.piece.clip(x.end_tick, x.end_tick + ticks) for x in (prompt, others[0].prompt)
+        order = [(i + len(pieces) // 2 + j) % len(pieces) for j in range(len(pieces))]
+        other = min(order, key=lambda j: pieces[j].prompt is prompt or metres[j] != metres[i])
+        own, unrelated = (
+            x.piece.clip(x.end_tick, x.end_tick + ticks) for x in (prompt, pieces[other].prompt)
         )
-        music = {"generated": piece.new_score, "originals": own, "unrelated": other}
+        music = {"generated": piece.new_score, "originals": own, "unrelated": unrelated}
         sides = {side: measures(piece, score) for side, score in music.items()}
         sides["generated"] |= checks(piece)
         values.append(sides)
@@ -142,7 +143,8 @@ def summaries(pieces: Sequence[Continuation], steps_per_beat: int) -> Iterator[R
         for metre in ("all", *METRES):
             some = [v for v, own in zip(values, metres, strict=True) if metre in ("all", own)]
             columns = [[v[side].get(name, np.nan) for v in some] for side in SIDES]
-            yield as_row(name, columns, metre)
+            each = [np.reshape(column, (-1, samples)) for column in columns]
+            yield as_row(name, [[*map(mean_of_valid, side)] for side in each], metre)
 
 
 def measures(piece: Continuation, music: Score) -> dict[str, float]:
