@@ -4,6 +4,7 @@ Hsiao et al. 2021, "Compound Word Transformer: Learning to compose full-song mus
 directed hypergraphs".
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,9 @@ class Pop1K7(Corpus):
         root: the folder that contains `midi_analyzed`, at any depth.
         exclude: names of files to leave out, or a file with them, one a line.
     """
+
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
+        super().__init__(root, exclude=exclude)
 
     def pieces(self) -> list[Piece]:
         folder = self.root

@@ -3,6 +3,7 @@
 Wang et al. 2020, "POP909: A pop-song dataset for music arrangement generation".
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,6 +41,9 @@ class POP909(Corpus):
         root: the folder that contains the songs' folders, 001 to 909, at any depth.
         exclude: names of songs to leave out, such as `018`, or a file with them, one a line.
     """
+
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
+        super().__init__(root, exclude=exclude)
 
     def pieces(self) -> list[Piece]:
         songs = sorted(path.parent for path in self.root.rglob(BEATS_FILE))
