@@ -32,6 +32,8 @@ def maker(file: str, **changed: Any) -> Callable[..., Any]:
     return make
 
 
+POP909 = maker("data/pop909.yaml")
+Pop1K7 = maker("data/pop1k7.yaml")
 ComposedCorpus = maker("data/composer.yaml", kind="pop")
 Groove2GrooveMIDI = maker("data/groove2groove.yaml")
 MidiFolder = maker("data/midi_folder.yaml")

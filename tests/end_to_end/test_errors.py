@@ -69,6 +69,10 @@ ERRORS = {
         ["train.py", *TINY, "optimizer.adamw_lr=nan"],
         ["optimizer: Invalid learning rate"],
     ),
+    "no rates": (
+        ["train.py", *TINY, "optimizer=adamw", "optimizer.betas=[1,2]"],
+        ["error: optimizer: Invalid beta parameter at index 0: 1"],
+    ),
     "no number of processes": (
         ["tests/end_to_end/prepare_script.py", "loader.prepare_workers=nan"],
         ["error: loader.prepare_workers=nan: expected an integer >= 1"],

@@ -5,7 +5,9 @@ import shutil
 import pytest
 import torch
 import yaml
+from hydra import compose, initialize_config_dir
 
+from tests.conftest import ROOT
 from tests.end_to_end.command_line import TINY, assert_one_line, succeed
 
 STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2")
@@ -46,6 +48,15 @@ def test_a_search_finds_the_best(here, workplace):
         float(x["best_model_score"]) for state in states for x in state if "best_model_score" in x
     ]
     assert found["best_value"] == pytest.approx(min(scores))
+
+
+@pytest.mark.parametrize(("task", "direction"), [("groove", "minimize"), ("listops", "maximize")])
+def test_a_search_wants_low_losses_and_high_accuracies(task, direction):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="needs the extra optuna")
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        choices = [f"task={task}", "hparams_search=optuna"]
+        cfg = compose("train", choices, return_hydra_config=True)
+    assert cfg.hydra.sweeper.direction == direction
 
 
 def test_a_search_for_accuracy_avoids_impossible_combinations(here, tmp_path):

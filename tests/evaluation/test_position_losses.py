@@ -34,6 +34,12 @@ def test_a_draw_is_one_pass_with_its_key(tokens):
     assert (other[:, 1:] != losses[0, 1:]).all()  # the first token sees no other
 
 
+@pytest.mark.parametrize("position", [MODEL["position"], SPE | {"num_realizations": None}])
+def test_encodings_without_noise_have_one_draw(tokens, position):
+    model = small_model(position=position).model
+    assert position_losses(model, tokens, NoiseKey((0,)), num_draws=5).shape == (1, 64)
+
+
 def test_many_realizations_approach_the_exact_limit(tokens):
     """Under softmax attention nothing but the noise changes with R."""
     softmax = {"_target_": "musicgen.attention.SoftmaxAttention", "_partial_": True}

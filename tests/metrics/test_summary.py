@@ -7,6 +7,12 @@ from scipy.stats import ttest_1samp
 from musicgen.metrics.summary import Summary
 
 
+def test_summary_by_hand():
+    summary = Summary.of([1.0, math.nan, 2.0, 3.0, 6.0, math.nan])
+    assert (summary.n, summary.skipped, summary.mean) == (4, 2, 3.0)
+    assert summary.std == pytest.approx(math.sqrt(14 / 3))
+
+
 def test_interval_is_that_of_scipy():
     values = [3.0, 1.0, 4.0, 1.5, 9.0]
     found = ttest_1samp(values, 0).confidence_interval()

@@ -76,6 +76,13 @@ def test_a_tokenizer_of_another_version_raises(settings, message):
         Tokenizer.from_json(REMI().to_json() | {"settings": settings})
 
 
+def test_tokenizers_from_before_the_maximum_length_of_notes_load():
+    content = Groove2Groove().to_json()
+    for name in ("max_note_beats", "max_drum_beats"):
+        del content["settings"][name]
+    assert Tokenizer.from_json(content).settings() == Groove2Groove().settings()
+
+
 @pytest.mark.parametrize(
     "build",
     [

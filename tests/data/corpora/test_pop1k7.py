@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from musicgen.data.corpora import Pop1K7
 from musicgen.midi import TEMPO, Marker, Score, Track, notes_from, read, write
+from tests.data.builders import Pop1K7
 
 BAR = 1920
-read_song = Pop1K7(".", exclude=None).read
+read_song = Pop1K7(".").read
 
 
 def make_song(path, notes, markers=()):
@@ -38,10 +38,10 @@ def test_the_published_layout_is_found_at_any_depth(tmp_path):
     for folder in ("midi_analyzed/src_001", "midi_transcribed/src_001", "midi_analyzed/src_002"):
         make_song(tmp_path / "data" / "Pop1K7" / folder / "0.mid", [(0, 480, 60, 50)])
     for root in (tmp_path / "data", tmp_path / "data" / "Pop1K7" / "midi_analyzed"):
-        pieces = Pop1K7(root, exclude=None).pieces()
+        pieces = Pop1K7(root).pieces()
         assert [piece.name for piece in pieces] == ["src_001/0.mid", "src_002/0.mid"]
         assert all(piece.group == piece.name and piece.split is None for piece in pieces)
-        assert Pop1K7(root, exclude=None).read(pieces[0].path) == read_song(pieces[0].path)
+        assert Pop1K7(root).read(pieces[0].path) == read_song(pieces[0].path)
 
 
 def test_a_file_without_notes_is_unchanged(tmp_path):
