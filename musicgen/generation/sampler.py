@@ -119,8 +119,7 @@ class Sampler:
         heard_by = prompts if sides == 1 else [*prompts, *map(self._tritone_away, prompts)]
         of_sides = torch.cat([of_row + side * len(prompts) for side in range(sides)])
         logits, model_state, positions = self.prefill(heard_by, of_sides)
-        running, bar_lengths = list(rows), torch.tensor([row.prompt.bar_length for row in rows])
-        bar_lengths = bar_lengths.repeat(sides)
+        running, bar_lengths = [*rows], torch.tensor([x.prompt.bar_length for x in rows] * sides)
         while True:
             allowed = grammar.allowed(state)
             uniform = torch.tensor([next(row.numbers) for row in running], dtype=torch.float64)
@@ -174,8 +173,7 @@ class Sampler:
             notes = [[track.notes for track in prompt.score.tracks] for prompt in prompts]
             longest = [[int(x["duration"].max(initial=0)) // step for x in own] for own in notes]
             state = grammar.shorten(state, longest)
-        written = [prompt.written for prompt in prompts]
-        state = grammar.give(state, [prompt.given for prompt in prompts], written)
+        state = grammar.give(state, [p.given for p in prompts], [p.written for p in prompts])
         state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
         end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
         may_end = np.full_like(end, 0 if request.allow_end else NEVER)

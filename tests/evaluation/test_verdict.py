@@ -3,25 +3,9 @@
 import numpy as np
 import pytest
 
+from musicgen.evaluation import verdict as v
 from musicgen.evaluation.evaluation import Line, _differences, _row
 from musicgen.evaluation.generated_files import KNOWN
-from musicgen.evaluation.verdict import (
-    BEFORE,
-    CHANCE,
-    DENSE,
-    HELD_OUT,
-    KEY_SHARE,
-    NATS,
-    ORIGINALS,
-    RECALLED,
-    RULES,
-    SHORT,
-    TRAINING,
-    TRIGRAM,
-    VOICE_LEADING,
-    judge,
-    judge_differences,
-)
 
 STYLE = "rhythm like the original's"
 
@@ -39,27 +23,27 @@ def row(measure, mean, beside, other, width=0.01):
 @pytest.mark.parametrize(
     ("given", "answer", "advice"),
     [
-        (row(NATS, 2.0, TRIGRAM, 3.0), "better than the trigram model", ""),
-        (row(NATS, 3.0, TRIGRAM, 2.0), "worse: more than the trigram model", "init="),
-        (row(NATS, 3.0, TRAINING, 1.0), "worse: more than the training pieces", "dropout"),
-        (row(NATS, 2.0, BEFORE, 3.0), "better than the weights before", ""),
-        (row(NATS, 3.0, BEFORE, 2.0), "worse", "fewer steps"),
-        (row(KEY_SHARE, 0.79, BEFORE, 0.91), "worse: less", "lower learning rate"),
-        (row(KNOWN, 30.0, HELD_OUT, 8.0), "worse: more than the held-out pieces", "more pieces"),
-        (row(KEY_SHARE, 0.79, ORIGINALS, 0.91), "worse", "temperature"),
-        (row(STYLE, 0.7, CHANCE, 0.5), "better than the unrelated piece", ""),
-        (row(STYLE, 0.4, CHANCE, 0.5), "worse", "such pieces"),
-        (row(DENSE, 2.0, ORIGINALS, 8.0), "worse: less", "Train longer"),
-        (row(DENSE, 12.0, ORIGINALS, 8.0), "worse: more", "lower sampling.temperature"),
-        (row(RECALLED, 0.0, ORIGINALS, 0.4), "worse: less", "copy head"),
-        (row(RECALLED, 0.9, ORIGINALS, 0.4), "worse: more", "higher sampling.temperature"),
-        (row(SHORT, 0.2, ORIGINALS, 0.4), "worse: less", "loader.length"),
-        (row(VOICE_LEADING[0], 2.5, ORIGINALS, 0.8), "worse: more", "longer"),
+        (row(v.NATS, 2.0, v.TRIGRAM, 3.0), "better than the trigram model", ""),
+        (row(v.NATS, 3.0, v.TRIGRAM, 2.0), "worse: more than the trigram model", "init="),
+        (row(v.NATS, 3.0, v.TRAINING, 1.0), "worse: more than the training pieces", "dropout"),
+        (row(v.NATS, 2.0, v.BEFORE, 3.0), "better than the weights before", ""),
+        (row(v.NATS, 3.0, v.BEFORE, 2.0), "worse", "fewer steps"),
+        (row(v.KEY_SHARE, 0.79, v.BEFORE, 0.91), "worse: less", "lower learning rate"),
+        (row(KNOWN, 30.0, v.HELD_OUT, 8.0), "worse: more than the held-out pieces", "more pieces"),
+        (row(v.KEY_SHARE, 0.79, v.ORIGINALS, 0.91), "worse", "temperature"),
+        (row(STYLE, 0.7, v.CHANCE, 0.5), "better than the unrelated piece", ""),
+        (row(STYLE, 0.4, v.CHANCE, 0.5), "worse", "such pieces"),
+        (row(v.DENSE, 2.0, v.ORIGINALS, 8.0), "worse: less", "Train longer"),
+        (row(v.DENSE, 12.0, v.ORIGINALS, 8.0), "worse: more", "lower sampling.temperature"),
+        (row(v.RECALLED, 0.0, v.ORIGINALS, 0.4), "worse: less", "copy head"),
+        (row(v.RECALLED, 0.9, v.ORIGINALS, 0.4), "worse: more", "higher sampling.temperature"),
+        (row(v.SHORT, 0.2, v.ORIGINALS, 0.4), "worse: less", "loader.length"),
+        (row(v.VOICE_LEADING[0], 2.5, v.ORIGINALS, 0.8), "worse: more", "longer"),
     ],
 )
 def test_each_rule(given, answer, advice):
-    (found,) = judge([given])
-    assert [rule.question for rule in RULES].count(found.question) == 1
+    (found,) = v.judge([given])
+    assert [rule.question for rule in v.RULES].count(found.question) == 1
     assert found.answer.startswith(given["answer"])
     assert found.answer.startswith(answer)
     assert f"{given['mean']:.{1 if given['mean'] >= 10 else 3}f} (" in found.figures
@@ -70,21 +54,21 @@ def test_each_rule(given, answer, advice):
 @pytest.mark.parametrize(
     ("measure", "beside", "margin"),  # of 10.0 beside it
     [
-        *((NATS, beside, 0) for beside in (TRIGRAM, BEFORE)),
-        *((KEY_SHARE, beside, 0.03) for beside in (BEFORE, ORIGINALS)),
-        (NATS, TRAINING, 1.8),
-        (KNOWN, HELD_OUT, 5),
-        (STYLE, CHANCE, 0),
-        (DENSE, ORIGINALS, 2),
-        *((each, ORIGINALS, margin) for each, margin in ((RECALLED, 0.05), (SHORT, 0.1))),
-        *((parallels, ORIGINALS, 1) for parallels in VOICE_LEADING),
+        *((v.NATS, beside, 0) for beside in (v.TRIGRAM, v.BEFORE)),
+        *((v.KEY_SHARE, beside, 0.03) for beside in (v.BEFORE, v.ORIGINALS)),
+        (v.NATS, v.TRAINING, 1.8),
+        (KNOWN, v.HELD_OUT, 5),
+        (STYLE, v.CHANCE, 0),
+        (v.DENSE, v.ORIGINALS, 2),
+        *((each, v.ORIGINALS, margin) for each, margin in ((v.RECALLED, 0.05), (v.SHORT, 0.1))),
+        *((parallels, v.ORIGINALS, 1) for parallels in v.VOICE_LEADING),
     ],
 )
 @pytest.mark.parametrize("sign", [1, -1])
 def test_margins_decide_the_words(measure, beside, margin, sign):
     def answer(difference, width):
         given = row(measure, 10 + sign * difference, beside, 10.0, width)
-        judge([given])
+        v.judge([given])
         return given["answer"]
 
     assert answer(margin + 0.002, 0.001) in ("better", "worse")
@@ -101,25 +85,25 @@ def test_music_as_any_other_is_hardly_ever_called_a_copy(num_held_out):
         passages = np.round(6 * rng.lognormal(0, 0.8, 12 + num_held_out))
         pieces = dict(enumerate(passages))
         others = {i: pieces.pop(i) for i in range(12, len(passages))}
-        found = _row(Line(KNOWN, pieces, HELD_OUT, others))
-        judge([found])
+        found = _row(Line(KNOWN, pieces, v.HELD_OUT, others))
+        v.judge([found])
         worse += found.get("answer") == "worse"
     assert worse / 1000 <= 0.05
 
 
 def test_single_pieces_and_other_measures_answer_nothing():
-    alone = row(NATS, 2.0, TRIGRAM, 3.0, width=float("nan"))
-    assert judge([alone, row("structureness", 1.0, ORIGINALS, 0.0)]) == []
+    alone = row(v.NATS, 2.0, v.TRIGRAM, 3.0, width=float("nan"))
+    assert v.judge([alone, row("structureness", 1.0, v.ORIGINALS, 0.0)]) == []
 
 
 def test_differences_larger_than_chance():
-    figures = (NATS, -0.2, 0.001, 12), (KEY_SHARE, 0.1, 0.2, 7), (RECALLED, 0.1, 0.09, 5)
+    figures = (v.NATS, -0.2, 0.001, 12), (v.KEY_SHARE, 0.1, 0.2, 7), (v.RECALLED, 0.1, 0.09, 5)
     names = {"first": "A", "second": "B", "first_mean": 2.0, "second_mean": 1.8}
     rows = [
         {"measure": name, **names, "n": n, "difference": d, "low": d, "high": d, "p_holm": p}
         for name, d, p, n in figures
     ]
-    first, others, few = judge_differences(rows)
+    first, others, few = v.judge_differences(rows)
     assert (first.question, first.answer) == ("Nats a note:", "better in B than in A")
     assert first.figures.startswith("1.8 and 2, a difference of -0.200")
     assert others.answer == "1 difference of 3 may be chance"
@@ -129,7 +113,7 @@ def test_differences_larger_than_chance():
 
 
 def test_losses_of_tokens_are_compared_between_runs_of_one_vocabulary():
-    lines = [Line(f"nats a {x}", {"a": 1.0, "b": 2.0}, TRIGRAM, {}) for x in ("token", "note")]
+    lines = [Line(f"nats a {x}", {"a": 1.0, "b": 2.0}, v.TRIGRAM, {}) for x in ("token", "note")]
     rows = _differences({"A": lines, "B": lines, "C": lines}, ["one", "one", "two"], seed=0)
     assert [x["first"] + x["second"] for x in rows if "token" in x["measure"]] == ["AB"]
     assert len(rows) == 4

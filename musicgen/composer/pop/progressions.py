@@ -50,28 +50,17 @@ _MOVES: dict[str, dict[str, dict[str, float]]] = {
 _BORROWED = {"major": {"iv", "bVI", "bVII"}, "minor": {"V"}}
 """Chords with notes outside the key, which are no passing chords."""
 
-_CADENCES: dict[str, dict[str, dict[tuple[Bar, ...], float]]] = {
+_CADENCES: dict[str, dict[str, dict[str, float]]] = {
     "major": {
-        "full": {
-            (("V",), ("I",)): 4, (("ii", "V"), ("I",)): 3, (("IV", "V"), ("I",)): 3,
-            (("IV", "iv"), ("I",)): 1.5, (("bVI", "bVII"), ("I",)): 1,
-        },
-        "half": {
-            (("ii",), ("V",)): 2, (("IV",), ("V",)): 3, (("vi", "V7/V"), ("V",)): 1.5,
-            (("I",), ("Vsus4", "V")): 2, (("ii", "V7/V"), ("Vsus4", "V")): 1,
-        },
+        "full": {"V|I": 4, "ii V|I": 3, "IV V|I": 3, "IV iv|I": 1.5, "bVI bVII|I": 1},
+        "half": {"ii|V": 2, "IV|V": 3, "vi V7/V|V": 1.5, "I|Vsus4 V": 2, "ii V7/V|Vsus4 V": 1},
     },
     "minor": {
-        "full": {
-            (("V",), ("i",)): 4, (("iv", "V"), ("i",)): 3, (("iih7", "V"), ("i",)): 2,
-            (("bVI", "bVII"), ("i",)): 2, (("iv", "V"), ("I",)): 0.4,
-        },
-        "half": {
-            (("iv",), ("V",)): 3, (("bVI",), ("V",)): 3, (("i",), ("Vsus4", "V")): 2,
-            (("bVI", "iv"), ("Vsus4", "V")): 1,
-        },
+        "full": {"V|i": 4, "iv V|i": 3, "iih7 V|i": 2, "bVI bVII|i": 2, "iv V|I": 0.4},
+        "half": {"iv|V": 3, "bVI|V": 3, "i|Vsus4 V": 2, "bVI iv|Vsus4 V": 1},
     },
-}  # fmt: skip
+}
+"""Of each mode and cadence, the last two bars."""
 
 _SEVENTHS = {
     "I": "IM7", "ii": "ii7", "iii": "iii7", "IV": "IVM7", "V": "V7", "vi": "vi7", "viio": "viih7",
@@ -118,7 +107,8 @@ def draw_section(
 
 def close(rng: np.random.Generator, mode: str, cadence: str, bars: list[Bar]) -> list[Bar]:
     """Replace the last two bars by a full or half cadence."""
-    return [*bars[:-2], *pick(rng, _CADENCES[mode][cadence])]
+    ending = pick(rng, _CADENCES[mode][cadence]).split("|")
+    return [*bars[:-2], *(tuple(bar.split()) for bar in ending)]
 
 
 def realise(bars: list[Bar], tonic: int, sevenths: dict[str, str]) -> list[tuple[Chord, ...]]:
