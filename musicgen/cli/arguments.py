@@ -65,11 +65,7 @@ def quoted(value: str) -> str:
 
 
 def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
-    """Return the arguments with a key for paths that are given alone: `generate song.mid`.
-
-    Args:
-        one, several: the key of one path, and that of a list of them.
-    """
+    """Return the arguments with the key of `one` path or of `several` that are given alone."""
     flags = [each for each in arguments if each.startswith("-") and not Path(each).exists()]
     paths = [
         argument
@@ -130,7 +126,8 @@ def resume_command(folder: Path) -> str:
     """Return the command that continues a run, with what is not taken from its folder."""
     sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
     own = [f"--config-dir={x.path}" for x in sources if x.provider == "command-line"]
-    arguments = [str(folder), *_not_taken(given_overrides()), *own]
+    lost = [re.sub(r"='(/[\w./ +-]*)'$", r"=\1", each) for each in _not_taken(given_overrides())]
+    arguments = [str(folder), *lost, *own]  # as one types them, without the quotes of paths
     return f"{command('train')} resume={shlex.join(arguments)}"
 
 

@@ -80,6 +80,7 @@ def test_a_stopped_run_saves_its_step(uninterrupted, tmp_path, kind, number):
     stderr = (tmp_path / "stderr").read_text()
     assert "Traceback" not in stderr
     (command,) = re.findall("^to continue: python train.py (.*)$", stderr, re.M)
+    assert '"\'"' not in command  # quotes in quotes
     last = torch.load(tmp_path / "outputs/run/checkpoints/last.ckpt", weights_only=True)
     assert last["global_step"] == death.step + 1
     assert train(tmp_path, *shlex.split(command)) == 0
