@@ -50,10 +50,9 @@ def engrave(data: bytes, form: str, expand: str) -> tuple[str, list[dict]]:
 def _text(data: bytes) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", "replace")
-    try:
+    with suppress(UnicodeDecodeError):
         return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    return data.decode("latin-1")
 
 
 def _abc_to_xml(text: str) -> str:
@@ -62,12 +61,15 @@ def _abc_to_xml(text: str) -> str:
     from music21.musicxml.m21ToXml import GeneralObjectExporter
     from music21.stream.makeNotation import makeTupletBrackets
 
+    text = text.replace("|]", "|")  # which it does not count: below two lines it makes no bars
     text = re.sub(r"\[([KLMV]:[^]]*)\]", r"\n\1\n", text)  # it reads changes in lines alone
+    if not re.search("^[LM]:", text, re.M):
+        text = text.replace("\nK:", "\nL:1/8\nK:", 1)  # as the standard has it
     tune = converter.parse(_voices_joined(text), format="abc")
-    for bar in tune.recurse().getElementsByClass("Measure"):
+    for bar in (bars := tune.recurse().getElementsByClass("Measure")):
         makeTupletBrackets(bar, inPlace=True)
     exporter = GeneralObjectExporter(tune)
-    exporter.makeNotation = False  # which fills incomplete bars
+    exporter.makeNotation = not bars  # it fills incomplete ones
     return exporter.parse().decode()
 
 

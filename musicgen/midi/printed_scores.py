@@ -194,15 +194,13 @@ def _fifths(element: ElementTree.Element, before: int | None) -> int | None:
 def _score(printed: _Print, events: list[dict[str, Any]]) -> Score:
     """Build a Score of verovio's events, whose times are in quarters."""
     onsets, ends = dict[str, int](), dict[str, int]()
-    bars, tempos = list[tuple[int, Metre, int | None]](), [(0, 120.0)]
+    tempos = [(0, 120.0)]
     starts = [e["qstamp"] * _TICKS for e in events if "measureOn" in e]
     if not starts or not printed.pitches:
         raise ValueError("no note")
     metre, fifths = next(iter(printed.bars.values()))
     pickup = max(0, _ticks(metre) - round(starts[1])) if len(starts) > 1 else 0
-    tick = pickup
-    if pickup:
-        bars.append((0, metre, fifths))
+    bars = [(0, metre, fifths)] * (pickup > 0)
     for event in events:
         tick = pickup + round(event["qstamp"] * _TICKS)
         if "measureOn" in event:

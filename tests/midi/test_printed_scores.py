@@ -213,6 +213,20 @@ def test_abc(tmp_path):
     assert score.tempos.tolist() == [(0, 90)]
 
 
+@pytest.mark.parametrize(
+    ("tune", "expected"),
+    [
+        ("M:4/4\nL:1/4\nK:C\nCDEF|", [0, 1, 2, 3]),
+        ("M:4/4\nL:1/4\nK:C\nC|DEFG|]", [3, 4, 5, 6, 7]),
+        ("K:C\nCDE", [0, 0.5, 1]),  # eighths without a metre
+    ],
+)
+def test_abc_of_a_bar_or_two(tmp_path, tune, expected):
+    path = tmp_path / "tune.abc"
+    path.write_text(f"X:1\n{tune}\n")
+    assert [onset for onset, *_ in quarters(read(path).tracks[0])] == expected
+
+
 def test_the_voices_of_abc_are_parts(tmp_path):
     path = tmp_path / "duo.abc"
     head = 'X:1\nM:3/4\nL:1/4\nV:T name="Flute"\nK:Dm\n'
