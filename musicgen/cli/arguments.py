@@ -65,7 +65,7 @@ def quoted(value: str) -> str:
 
 
 def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
-    """Return the arguments with the key of `one` path or of `several` that are given alone."""
+    """Return the arguments with a key, `one` or `several`, for paths alone: `generate song.mid`."""
     flags = [each for each in arguments if each.startswith("-") and not Path(each).exists()]
     paths = [
         argument
@@ -126,8 +126,10 @@ def resume_command(folder: Path) -> str:
     """Return the command that continues a run, with what is not taken from its folder."""
     sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
     own = [f"--config-dir={x.path}" for x in sources if x.provider == "command-line"]
-    lost = [re.sub(r"='(/[\w./ +-]*)'$", r"=\1", each) for each in _not_taken(given_overrides())]
-    arguments = [str(folder), *lost, *own]  # as one types them, without the quotes of paths
+    # As one types them: `quoted_paths` adds the quotes again.
+    by_us = re.compile(rf"^{_QUOTED.pattern}='(?P<value>[^'\\]+)'$")
+    typed = (by_us.sub(r"\1=\g<value>", each) for each in _not_taken(given_overrides()))
+    arguments = [str(folder), *typed, *own]
     return f"{command('train')} resume={shlex.join(arguments)}"
 
 

@@ -242,9 +242,12 @@ class MusicModel:
         request = self.request(**options)
         if isinstance(prompts, str) or not isinstance(prompts, Sequence):
             prompts = [prompts]
-        names = [f"prompt {i}" * (not isinstance(x, str | Path)) for i, x in enumerate(prompts)]
-        named = zip(prompts, names, strict=True)
-        made = [self.prompt(*each, prompt_bars, request) for each in named]
+        made = [
+            self.prompt(
+                each, None if isinstance(each, str | Path) else f"prompt {i}", prompt_bars, request
+            )
+            for i, each in enumerate(prompts)
+        ]
         done = Sampler(self.model, self.tokenizer, request).continuations(made)
         return sorted(done, key=lambda each: (made.index(each.prompt), each.sample))
 
