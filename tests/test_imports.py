@@ -1,4 +1,4 @@
-"""Imports and sizes follow the tables in CONTRIBUTING.md, without cycles between modules."""
+"""Imports follow the table in CONTRIBUTING.md, without cycles between modules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ PURE = {
     *("attention", "checkpoints", "composer", "generation", "metrics", "midi", "models"),
     *("position", "report", "tokenization"),
 }
-SUFFIXES = (".py", "/**/*.py")
 FRAMEWORKS = {"hydra", "omegaconf", "pytorch_lightning"}
 MIDI_LIBRARIES = {"symusic", "miditoolkit", "muspy", "mido", "pretty_midi"}
 MAY_IMPORT_MIDI_LIBRARIES = {
@@ -28,29 +27,22 @@ MAY_IMPORT_MIDI_LIBRARIES = {
 }
 
 
-def table(name: str) -> list[str]:
-    """The lines of a table in CONTRIBUTING.md."""
+def dependency_table() -> dict[str, set[str]]:
+    """The top-level modules and packages that each may import."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (block,) = re.findall(rf"```text {name}\n(.*?)```", text, re.S)
-    return block.strip().splitlines()
-
-
-def dependency_table() -> tuple[dict[str, set[str]], dict[tuple[str, ...], int]]:
-    """Top-level modules and packages: what each may import, and the lines that each may have."""
-    imported, lines = {}, {}
-    for line in table("dependencies"):
-        names, size, others = re.fullmatch(r"(.+?) +(\d+) +<-(.*)", line).groups()
-        group = tuple(name.strip() for name in names.split(","))
-        lines[group] = int(size)
-        imported |= {name: set(re.findall(r"[\w.]+", others)) for name in group}
-    everything = set(imported)
+    (block,) = re.findall(r"```text dependencies\n(.*?)```", text, re.S)
+    imported: dict[str, set[str]] = {}
+    for line in block.strip().splitlines():
+        names, _, others = line.partition("<-")
+        for name in re.findall(r"[\w.]+", names):
+            imported[name] = set(re.findall(r"[\w.]+", others))
     return {
-        name: everything - {name} if "all" in others else others
+        name: imported.keys() - {name} if others == {"all"} else others
         for name, others in imported.items()
-    }, lines
+    }
 
 
-TABLE, LINES = dependency_table()
+TABLE = dependency_table()
 # The modules that the table's first line lists: every package may import them.
 BASE = {name for name in TABLE if (PACKAGE / f"{name}.py").is_file()}
 
@@ -116,20 +108,3 @@ def test_only_the_scripts_import_the_command_line():
     for module, path in modules().items():
         if room(module) != "cli":
             assert not any(name.startswith("musicgen.cli") for name in imports(path)), module
-
-
-def num_lines(*patterns: str) -> int:
-    paths = {path for pattern in patterns for path in ROOT.glob(pattern)}
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
-
-
-@pytest.mark.parametrize(("names", "most"), LINES.items(), ids=lambda x: str(x))
-def test_packages_keep_to_their_lines(names, most):
-    found = num_lines(*(f"musicgen/{x.replace('.', '/')}{end}" for x in names for end in SUFFIXES))
-    assert found <= most, f"{', '.join(names)}: {found} lines of Python"
-
-
-@pytest.mark.parametrize("line", table("lines"))
-def test_the_repository_keeps_to_its_lines(line):
-    most, *patterns = line.split()
-    assert num_lines(*patterns) <= int(most)
