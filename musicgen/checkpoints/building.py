@@ -15,12 +15,12 @@ from torch.overrides import TorchFunctionMode
 
 from musicgen.attention import Attention, FeatureMap, GaussianSpan
 from musicgen.errors import UserError
-from musicgen.models import ClassificationHead, Transformer
+from musicgen.models import SequenceHead, Transformer
 from musicgen.position import PositionalEncoding
 from musicgen.tokenization.base import Tokenizer
 
 _ALLOWED = (
-    *(Transformer, PositionalEncoding, Attention, GaussianSpan, FeatureMap, ClassificationHead),
+    *(Transformer, PositionalEncoding, Attention, GaussianSpan, FeatureMap, SequenceHead),
     Tokenizer,
 )
 _SMALL = 2**20  # a size that any machine can hold

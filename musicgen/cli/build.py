@@ -7,6 +7,7 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from musicgen.batches import StreamDataModule
 from musicgen.checkpoints import (
     CheckpointContent,
     check_targets,
@@ -20,8 +21,6 @@ from musicgen.checkpoints import (
 from musicgen.cli.arguments import given_overrides, override_key
 from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
-from musicgen.data.non_music import ExampleCorpus
-from musicgen.data.non_music.datamodule import ExampleDataModule
 from musicgen.errors import UserError, errors_name, parameter_of
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
@@ -30,10 +29,8 @@ from musicgen.training.module import TrainingModule
 _GROUPS = ("position", "attention", "span")
 _SECTIONS = ("model", "tokenizer", "sampling", "loader")
 
-DataModule = MusicDataModule | ExampleDataModule
 
-
-def build_training(cfg: DictConfig) -> tuple[TrainingModule, DataModule, list[str]]:
+def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, list[str]]:
     """Build the module and its data; load what the run starts from, and describe that in lines."""
     path = Path(cfg.resume) if cfg.resume else None
     if path is None and cfg.init is not None:
@@ -87,10 +84,10 @@ def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModul
     return tokenizer, model, instantiate(cfg.loader, **parts, _convert_="all")
 
 
-def build_examples(cfg: DictConfig) -> tuple[None, Transformer, ExampleDataModule]:
+def build_examples(cfg: DictConfig) -> tuple[None, Transformer, StreamDataModule]:
     """Build the model and the data of a task that is not music."""
     corpus = instantiate(cfg.data, _convert_="all")
-    if not isinstance(corpus, ExampleCorpus):
+    if isinstance(corpus, Corpus):
         raise UserError(f"{type(corpus).__name__} is music, which tokenizer=null cannot read")
     sizes = {name: getattr(corpus, name) for name in ("vocab_size", "input_dim", "num_outputs")}
     model: Transformer = instantiate(cfg.model, **sizes)

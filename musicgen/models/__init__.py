@@ -2,6 +2,6 @@
 
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.state import ModelState
-from musicgen.models.transformer import ClassificationHead, Transformer, parameter_count
+from musicgen.models.transformer import SequenceHead, Transformer, parameter_count
 
-__all__ = ["ClassificationHead", "ModelState", "Transformer", "check_compatible", "parameter_count"]
+__all__ = ["ModelState", "SequenceHead", "Transformer", "check_compatible", "parameter_count"]

@@ -19,7 +19,7 @@ from musicgen.models.layer import NORMS, Layer, LayerSettings
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool, check_choice, check_int, check_settings
+from musicgen.validation import check_bool, check_int, check_settings
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -76,51 +76,17 @@ class CycleEmbedding(nn.Embedding):
         return positions[..., 0].long() % self.num_embeddings
 
 
-class ClassificationHead(nn.Module):
-    """Pool a sequence, or several that make one example, and classify it with a small network.
+class SequenceHead(nn.Module):
+    """Interface of a head that makes one output of a whole sequence, such as a classifier.
 
-    Args:
-        dim: model width D.
-        num_outputs: classes C.
-        pool: the vector that stands for a sequence: that of a learned token before it, which the
-            model adds (Devlin et al. 2019); of its first or last token; or the mean of its tokens.
-        hidden: widths of the hidden layers, with ReLU; none: a linear classifier.
-        num_towers: sequences of an example, whose vectors are concatenated. They are rows of one
-            batch, all first ones first.
+    Its `forward` takes the last layer's output [B, L, D] and the mask [B, L], false at padding.
+
+    Attributes:
+        pool: the vector that it reads. For `class_token` the model puts a learned token before the
+            sequence (Devlin et al. 2019); other values are known to the head alone.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_outputs: int,
-        *,
-        pool: str = "mean",
-        hidden: Sequence[int] = (),
-        num_towers: int = 1,
-    ) -> None:
-        super().__init__()
-        check_choice("pool", pool, ("class_token", "first", "last", "mean"))
-        self.pool, self.num_towers, width = pool, num_towers, num_towers * dim
-        layers: list[nn.Module] = []
-        for size in hidden:
-            layers += [nn.Linear(width, size), nn.ReLU()]
-            width = size
-        self.layers = nn.Sequential(*layers, nn.Linear(width, num_outputs))
-
-    def forward(self, x: Tensor, key_mask: Tensor | None = None) -> Tensor:
-        """Return class logits: [B, L, D], and [B, L] false at padding -> [B / num_towers, C]."""
-        towers = self._pooled(x, key_mask).chunk(self.num_towers)
-        return self.layers(torch.cat(towers, dim=-1))
-
-    def _pooled(self, x: Tensor, key_mask: Tensor | None) -> Tensor:
-        if self.pool in ("class_token", "first"):
-            return x[:, 0]
-        if key_mask is None:
-            return x[:, -1] if self.pool == "last" else x.mean(1)
-        if self.pool == "mean":
-            return (x * key_mask[..., None]).sum(1) / key_mask.sum(1, keepdim=True)
-        last = key_mask.shape[1] - 1 - key_mask.flip(1).int().argmax(1)
-        return x[torch.arange(len(x), device=x.device), last]
+    pool: str
 
 
 class Transformer(nn.Module):
@@ -176,7 +142,7 @@ class Transformer(nn.Module):
         cycles: Sequence[int] = (),
         lags: Sequence[int] = (),
         match_classes: Sequence[int] | None = None,
-        head: Callable[..., ClassificationHead] | None = None,
+        head: Callable[..., SequenceHead] | None = None,
         num_outputs: int | None = None,
         input_dim: int | None = None,
         copy: Mapping[str, Any] | None = None,
@@ -299,7 +265,7 @@ class Transformer(nn.Module):
             positions, key_mask, noise: those of `hidden`.
         """
         x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
-        if isinstance(self.head, ClassificationHead):
+        if isinstance(self.head, SequenceHead):
             return self.head(x, key_mask)
         options = {"targets": targets, "key_mask": key_mask}
         return self._with_copies(self.head(x), x, tokens, positions, None, **options)[0]

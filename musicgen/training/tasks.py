@@ -54,25 +54,12 @@ class LanguageModeling(Task):
         return {"perplexity": math.exp(min(loss, 700))} if self.perplexity else {}
 
 
-class Classification(Task):
-    """Predict the class of each example, with a head that gives class logits."""
-
-    means = ("accuracy",)
-
-    def evaluate(
-        self, model: Transformer, batch: Batch, noise: NoiseKey | None
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        logits = _logits(model, batch, noise)
-        correct = (logits.argmax(-1) == batch.targets).sum()
-        return _cross_entropy(logits, batch.targets, "none"), {"accuracy": correct}
-
-
 def _nats(model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: str) -> Tensor:
     """Return the cross-entropy, whose gradient with a copy head is that of the model's own, too."""
     if model.copy_head is None:
-        return _cross_entropy(_logits(model, batch, noise), batch.targets, reduction)
+        return cross_entropy(logits_of(model, batch, noise), batch.targets, reduction)
     ignored = batch.targets == IGNORED
-    log_p = _logits(model, batch, noise, targets=batch.targets.masked_fill(ignored, 0))
+    log_p = logits_of(model, batch, noise, targets=batch.targets.masked_fill(ignored, 0))
     nats, own = -log_p.masked_fill(ignored, 0)
     if reduction == "none":
         return nats
@@ -80,14 +67,19 @@ def _nats(model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: s
     return (nats + own - own.detach()).sum() / batch.num_targets
 
 
-def _logits(
+def logits_of(
     model: Transformer, batch: Batch, noise: NoiseKey | None, targets: Tensor | None = None
 ) -> Tensor:
+    """Return a model's output for a batch, in fp32; `targets` are those of its `forward`."""
     inputs = {"positions": batch.positions, "key_mask": batch.key_mask, "noise": noise}
     return model(batch.tokens, targets=targets, **inputs).float()
 
 
-def _cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:
+def cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:
+    """Return the mean over all targets that are not `IGNORED`, or with "none" that of each, or 0.
+
+    Logits [..., V] and targets [...] make a mean [] or losses [...], in nats.
+    """
     losses = F.cross_entropy(
         logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORED, reduction=reduction
     )

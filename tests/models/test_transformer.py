@@ -7,7 +7,7 @@ from torch import nn
 
 from musicgen.attention import ELU, FAVOR, GaussianSpan, LinearAttention, ReLU, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.models import ClassificationHead, check_compatible, parameter_count
+from musicgen.models import SequenceHead, check_compatible, parameter_count
 from musicgen.position import PermuteFormer, RoPE, SineSPE, Site, TransformerXL
 from tests.models.builders import random_tokens, small
 
@@ -94,7 +94,14 @@ def test_a_step_writes_into_the_state_it_is_given_only_if_it_may():
 
 
 ODD = partial(LinearAttention, feature_map=partial(FAVOR, num_features=7))
-CLASS_TOKEN = partial(ClassificationHead, pool="class_token")
+
+
+class ClassTokenHead(SequenceHead):
+    def __init__(self, dim: int, num_outputs: int) -> None:
+        super().__init__()
+        self.pool = "class_token"
+
+
 WRONG = {
     r"attention\.decay=head: expected none with causal=false": {
         "attention": partial(favor, decay="head"),
@@ -106,7 +113,7 @@ WRONG = {
         "position": partial(RoPE, normaliser="encoded")
     },
     "norm=batch: expected layer with causal=true": {"norm": "batch"},
-    r"head\.pool=class_token: expected last or mean": {"head": CLASS_TOKEN, "num_outputs": 3},
+    r"head\.pool=class_token: expected last or mean": {"head": ClassTokenHead, "num_outputs": 3},
     "position.coordinates=.*: expected ": {
         "position": partial(SineSPE, coordinates=["beat", "beat"])
     },

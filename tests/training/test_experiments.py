@@ -9,7 +9,7 @@ from hydra.utils import instantiate
 
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
-from tests.data.non_music.samples import SAMPLES
+from tests.tasks.samples import SAMPLES
 from tests.training.conftest import runner
 
 

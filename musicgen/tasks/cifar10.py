@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import UserError
+from musicgen.tasks.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.validation import check_choice, check_int
 
 SIDE = 32

@@ -4,9 +4,9 @@ import statistics
 
 import pytest
 
-from musicgen.data.non_music import ListOps
-from musicgen.data.non_music.listops import TOKENS, generate
 from musicgen.errors import ParameterError
+from musicgen.tasks import ListOps
+from musicgen.tasks.listops import TOKENS, generate
 
 FUNCTIONS = {
     "[MIN": min,

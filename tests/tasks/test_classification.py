@@ -7,10 +7,10 @@ import torch
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.errors import ParameterError
-from musicgen.models import ClassificationHead
 from musicgen.models.layer import BatchNorm
 from musicgen.position import ConvSPE, Learnable, NoPosition, RoPE, SineSPE
 from musicgen.random import NoiseKey
+from musicgen.tasks import ClassificationHead
 from tests.models.builders import VOCAB, random_tokens, small
 
 elu, favor = (partial(LinearAttention, feature_map=m) for m in (ELU, FAVOR))

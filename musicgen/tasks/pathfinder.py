@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import ParameterError, UserError
+from musicgen.tasks.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.validation import check_choice
 
 _FOLDERS = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import UserError
+from musicgen.tasks.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.validation import check_float
 
 CLASSES = ("neg", "pos")

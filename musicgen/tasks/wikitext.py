@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.console import log
-from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.files import atomic_path, write_text
+from musicgen.tasks.base import Example, ExampleCorpus, Examples, SplitName
 
 SPECIAL = ("PAD", "MASK")
 UNKNOWN, END = "<unk>", "<eos>"

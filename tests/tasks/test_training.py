@@ -11,10 +11,10 @@ from musicgen import load
 from musicgen.attention import SoftmaxAttention
 from musicgen.batches import Batch
 from musicgen.errors import ParameterError, UserError
-from musicgen.models import ClassificationHead
 from musicgen.position import RoPE
+from musicgen.tasks import Classification, ClassificationHead
 from musicgen.training.module import TrainingModule
-from musicgen.training.tasks import Classification, LanguageModeling
+from musicgen.training.tasks import LanguageModeling
 from tests.training.conftest import runner, saved, small_transformer
 
 TINY = (

@@ -8,9 +8,9 @@ from statistics import median
 
 import numpy as np
 
-from musicgen.data.non_music.base import Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import ParameterError
 from musicgen.files import write_bytes
+from musicgen.tasks.base import Example, ExampleCorpus, Examples, SplitName
 
 OPERATIONS = (min, max, lambda values: int(median(values)), lambda values: sum(values) % 10)
 TOKENS = ("PAD", *map(str, range(10)), "[MIN", "[MAX", "[MED", "[SM", "]")

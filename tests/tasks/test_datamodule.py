@@ -7,10 +7,10 @@ import pytest
 from torch.utils.data import Dataset
 
 from musicgen.batches import IGNORED
-from musicgen.data.non_music import AAN, Example, ExampleCorpus
-from musicgen.data.non_music.base import Examples
-from musicgen.data.non_music.datamodule import ShuffledExamples, collate
 from musicgen.errors import ParameterError, UserError
+from musicgen.tasks import AAN, Example, ExampleCorpus
+from musicgen.tasks.base import Examples
+from musicgen.tasks.datamodule import ShuffledExamples, collate
 from tests.data.builders import ExampleDataModule, on_rank
 
 

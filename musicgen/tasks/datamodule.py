@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from musicgen.batches import IGNORED, Batch, StreamDataModule
-from musicgen.data.non_music.base import PAD, Example, ExampleCorpus, Examples, SplitName
 from musicgen.errors import ParameterError, UserError
+from musicgen.tasks.base import PAD, Example, ExampleCorpus, Examples, SplitName
 
 _GROUPS = 32
 """Batches among which examples are sorted by length."""

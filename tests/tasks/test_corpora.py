@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from musicgen.data.non_music import AAN, CIFAR10, IMDb, Pathfinder, WikiText
 from musicgen.errors import ParameterError, UserError
-from tests.data.non_music import samples
+from musicgen.tasks import AAN, CIFAR10, IMDb, Pathfinder, WikiText
+from tests.tasks import samples
 
 imdb = partial(IMDb, val_fraction=0, split_seed=0)
 cifar10 = partial(CIFAR10, colours="grey", num_val=5, val_seed=None)
