@@ -51,7 +51,7 @@ tags: [music, symbolic-music, midi]
 ---
 # A symbolic-music model
 
-`pip install musicgen-symbolic`, then `musicgen.load("FOLDER").generate("song.mid", bars=16)`.
+Run `pip install -e .` in a copy of the musicgen repository, then `musicgen.load("FOLDER").generate("song.mid", bars=16)`.
 
 {table}
 It learned from {data}.

@@ -75,7 +75,7 @@ def describe(error: BaseException) -> str | None:
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
         if group == "hydra":
-            extras = "pip install 'musicgen-symbolic[optuna,slurm]'"
+            extras = "pip install -e '.[optuna,slurm]'"
             return f"hydra/{name}: not installed; run: {extras}"
         return f"{group}={name}: expected one of {', '.join(choices(group))}"
     if text.startswith("Config group override must be"):  # Hydra's, of null and of numbers

@@ -67,7 +67,7 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
 def check_packages() -> None:
     """Raise a UserError if the packages of the extra `onnx` are missing."""
     if find_spec("onnxscript") is None:  # which needs onnx
-        raise UserError("ONNX graphs need packages: pip install 'musicgen-symbolic[onnx]'")
+        raise UserError("ONNX graphs need packages: pip install -e '.[onnx]'")
 
 
 @contextmanager

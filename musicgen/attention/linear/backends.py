@@ -37,7 +37,7 @@ def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
     elif name == "fast_transformers" and find_spec("fast_transformers") is None:
         reason = (
             "pytorch-fast-transformers is not installed; run: "
-            "pip install --no-build-isolation 'musicgen-symbolic[fast-transformers]'"
+            "pip install --no-build-isolation -e '.[fast-transformers]'"
         )
     elif name == "fast_transformers" and log_decay is not None:
         reason = "pytorch-fast-transformers has no decay; give decay=none"
@@ -124,7 +124,7 @@ def _fla_refusal(q: Tensor) -> str | None:
         return f"flash-linear-attention needs an NVIDIA GPU, and this runs on {q.device.type}"
     if find_spec("fla") is None or find_spec("triton") is None:
         missing = "flash-linear-attention or its Triton is not installed"
-        return f"{missing}; run: pip install 'musicgen-symbolic[fla]'"
+        return f"{missing}; run: pip install -e '.[fla]'"
     if q.dtype == torch.float64:
         return "flash-linear-attention has no double precision; give float32"
     return None
