@@ -20,13 +20,12 @@ import torch
 import musicgen
 from musicgen.composer import compose_pop
 from musicgen.data.corpora import BachChorales
-from musicgen.export.page import with_half_weights
 from musicgen.files import write_text
 from musicgen.generation.form import lag_bias
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, dumps
+from musicgen.page.document import script, with_half_weights
 from musicgen.random import NoiseKey
-from musicgen.report.markup import asset
 
 RESULTS = Path(__file__).parent / "results"
 SEED = 4242  # of pieces that no model was trained on
@@ -98,9 +97,7 @@ def in_node(model: MusicModel, page: Path) -> dict[str, Any]:
     }
     with TemporaryDirectory() as folder:
         (Path(folder) / "data.json").write_text(json.dumps(data))
-        (Path(folder) / "lab.js").write_text(
-            LAB % f"{asset('composer/weights.js')}\n{part('worker')}"
-        )
+        (Path(folder) / "lab.js").write_text(LAB % f"{script('weights')}\n{part('worker')}")
         run = subprocess.run(
             ["node", "lab.js"], cwd=folder, capture_output=True, text=True, check=True
         )

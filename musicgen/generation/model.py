@@ -93,7 +93,7 @@ class MusicModel:
         Raises:
             UserError: the page cannot have this model or its tokenizer.
         """
-        from musicgen.export.page import save_page
+        from musicgen.page.document import save_page
 
         sampling = self.sampling()
         bias = lag_bias(self.model, sampling)  # the page does not know the usual one

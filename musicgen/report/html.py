@@ -65,9 +65,9 @@ def render_report(
         summary: HTML above the pieces.
     """
     return render_page(
-        "page.html",
-        styles=("style.css",),
-        scripts=SCRIPTS,
+        asset("page.html"),
+        styles=[asset("style.css")],
+        scripts=[asset(name) for name in SCRIPTS],
         title=text(title),
         notices=_notices(notices),
         summary=summary,

@@ -23,11 +23,13 @@ def render_page(
     """Return the page of a template, with its scripts and styles inlined and allowed by hash.
 
     Args:
-        template, scripts, styles: names of files in `page/`.
+        template: text with fields, as `string.Template` has them.
+        scripts: JavaScript, in the order in which it runs.
+        styles: CSS.
         fields: the template's other fields, as HTML.
     """
-    style, script = ("\n".join(map(asset, names)) for names in (styles, scripts))
-    return Template(asset(template)).substitute(
+    style, script = "\n".join(styles), "\n".join(scripts)
+    return Template(template).substitute(
         fields,
         style=style,
         style_hash=_content_hash(style),
@@ -80,6 +82,7 @@ def embedded_json(data: Any) -> str:
 
 
 def asset(name: str) -> str:
+    """Return the text of a file in `report/page/`."""
     return files("musicgen.report").joinpath("page", name).read_text(encoding="utf-8")
 
 

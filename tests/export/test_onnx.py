@@ -15,13 +15,13 @@ import musicgen
 from musicgen.errors import UserError
 from musicgen.export import cached
 from musicgen.export.graph import NEW, step_graph
-from musicgen.export.javascript import compile_step
-from musicgen.export.page import with_half_weights
 from musicgen.export.step import RINGS, RecurrentStep
+from musicgen.page.compiler import compile_step
+from musicgen.page.document import with_half_weights
 from musicgen.tokenization.base import Tokenizer
 from tests.checkpoints.small_model import small_model
 from tests.contracts.pairs import MORE_HEADS, NOISE, PAIRS, TOKEN, build, pair, tokens
-from tests.export.javascript import has_node, run_worker
+from tests.page.node import has_node, run_worker
 
 EXPORTABLE = [each for each in PAIRS if each.attention != "softmax" and each.position != "conv_spe"]
 ROOT = Path(__file__).parents[2]

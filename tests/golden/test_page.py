@@ -13,8 +13,8 @@ import pytest
 
 import musicgen
 from musicgen.midi import dumps
-from tests.export.javascript import needs_node, run_worker
 from tests.golden.test_golden import prompts
+from tests.page.node import needs_node, run_worker
 
 GOLDEN = Path(__file__).with_name("page.json")
 MODELS = "songs-small", "bach-chorales"

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from musicgen.export.page import WORKER
-from musicgen.report.markup import asset
+from musicgen.page.document import WORKER, script
 
 has_node = bool(shutil.which("node"))
 needs_node = pytest.mark.skipif(not has_node, reason="needs node")
@@ -18,7 +17,7 @@ needs_node = pytest.mark.skipif(not has_node, reason="needs node")
 
 def run_worker(folder: Path, data: Any, body: str, names: Sequence[str] = WORKER) -> Any:
     """Return what a function of `data`, in the scope of the worker's scripts, returns."""
-    scripts = "\n".join(asset(f"composer/{name}.js") for name in names)
+    scripts = "\n".join(map(script, names))
     (folder / "data.json").write_text(json.dumps(data))
     (folder / "worker.js").write_text(
         "const messages = []; const postMessage = (message) => messages.push(message);\n"

@@ -13,13 +13,18 @@ import torch
 import musicgen
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
-from musicgen.export.page import javascript_step, pack_weights, tokenizer_tables, with_half_weights
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams, sample
 from musicgen.midi import TEMPO, KeySignature, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
+from musicgen.page.document import (
+    javascript_step,
+    pack_weights,
+    tokenizer_tables,
+    with_half_weights,
+)
 from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
@@ -29,10 +34,10 @@ from musicgen.tokenization.chords.symbols import spelled
 from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.quantization import in_time
 from musicgen.tokenization.remi.metre import METRES, without_long_gaps
-from tests.export.javascript import needs_node, run_worker
 from tests.generation.builders import music_model
 from tests.midi.test_damaged_files import BROKEN
 from tests.midi.test_foreign_files import TITLED
+from tests.page.node import needs_node, run_worker
 from tests.tokenizers import frozen_tokenizers
 
 SEED = 4242  # of pieces that no model was trained on

@@ -13,7 +13,7 @@ function compare(a, b) {
 }
 
 class BarTokenizer {
-  /** @param tables what musicgen/export/page.py writes of the tokenizer */
+  /** @param tables what musicgen/page/document.py writes of the tokenizer */
   constructor(tables) {
     Object.assign(this, tables); // families, bar_lengths, metres, durations, velocities, tempi, tracks, …
     this.pad = tables.size - 1;

@@ -1,6 +1,6 @@
 // The model's weights in the page: base64 of zlib's format, low bytes before high ones.
 
-/** Return the buffer of what musicgen/export/page.py packs. */
+/** Return the buffer of what musicgen/page/document.py packs. */
 async function unpackWeights(text) {
   const packed = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));

@@ -10,6 +10,7 @@ import base64
 import copy
 import zlib
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ import torch
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.errors import UserError
 from musicgen.export.cached import full_graph
-from musicgen.export.javascript import JavaScriptStep, compile_step
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_text
 from musicgen.midi import Track
 from musicgen.midi.key import KEYS, key_fits, spelling
 from musicgen.models import Transformer
+from musicgen.page.compiler import JavaScriptStep, compile_step
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.report.payload import track_voice
@@ -40,11 +41,8 @@ WORKER = (
     *("midi", "quantization", "sampling", "grammar", "chords", "bars", "chorale", "prompt"),
     *("model", "composer", "worker"),
 )
-SCRIPTS = (
-    *("score.js", "synth.js", "colours.js", "roll.js", "player.js", "composer/payload.js"),
-    *("composer/recorder.js", "composer/keyboard.js", "composer/live.js", "composer/page.js"),
-    *("composer/weights.js", "composer/start.js"),
-)
+REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
+SCRIPTS = ("payload", "recorder", "keyboard", "live", "page", "weights", "start")
 ACCOMPANY = {"chorale": "Harmonise", "songs": "Accompany"}  # what writes to a melody
 HOLD = '<label class="check"><input type="checkbox" id="hold-{0}" checked> hold the {0}</label>'
 
@@ -68,7 +66,7 @@ def save_page(
     """
     tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
     step = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
-    scripts = "\n".join(asset(f"composer/{name}.js") for name in WORKER)
+    scripts = "\n".join(map(script, WORKER))
     layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
     data = {
         "tables": tables,
@@ -79,9 +77,9 @@ def save_page(
     holds = {"tempo": num["Tempo"] > 0, "metre": num["Bar"] > 1}
     millions = sum(each.numel() for each in model.parameters()) / 1e6
     page = render_page(
-        "composer/page.html",
-        styles=("style.css", "composer/composer.css"),
-        scripts=SCRIPTS,
+        page_file("page.html"),
+        styles=[asset("style.css"), page_file("composer.css")],
+        scripts=[*(asset(f"{name}.js") for name in REPORT_SCRIPTS), *map(script, SCRIPTS)],
         title=text(path.stem),
         about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
         temperature=str(sampling["temperature"]),
@@ -92,6 +90,16 @@ def save_page(
         weights=pack_weights(step.data),
     )
     write_text(path, page)
+
+
+def script(name: str) -> str:
+    """Return one of the scripts of the page or its worker."""
+    return page_file(f"{name}.js")
+
+
+def page_file(name: str) -> str:
+    """Return the text of a file in `page/scripts/`."""
+    return files("musicgen.page").joinpath("scripts", name).read_text(encoding="utf-8")
 
 
 def pack_weights(data: bytes) -> str:

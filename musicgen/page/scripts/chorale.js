@@ -6,7 +6,7 @@ const SILENCE = -1;
 const [UNISON, FIFTH] = [0, 7];
 
 class ChoraleTokenizer {
-  /** @param tables what musicgen/export/page.py writes of the tokenizer */
+  /** @param tables what musicgen/page/document.py writes of the tokenizer */
   constructor(tables) {
     Object.assign(this, tables); // families, tracks, pitches, lead, leading, and those of the grammar
     this.pad = tables.size - 1;
