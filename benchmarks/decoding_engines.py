@@ -72,7 +72,7 @@ def main() -> None:
             runs = {engine: partial(advance, side, steps) for engine, side in sides.items()}
             times = measure.interleaved(runs, args.rounds, args.device, clock)
             eager, quick = ([t / steps / batch for t in times[engine]] for engine in sides)
-            what = f"eager / {its_name}, {name}, {batch} rows"
+            what = f"eager / {its_name}, {name}, batch of {batch}"
             unit = "s a token" if cuda else "CPU s a token"
             rows.append(measure.compare(what, eager, quick, unit, "—"))
             print(what, 1 / statistics.median(eager), 1 / statistics.median(quick))

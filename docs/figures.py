@@ -37,7 +37,7 @@ def figures() -> Iterator[tuple[str, str]]:
     parts = "16 bars after 8", "16 bars after 8 of POP909"
     bars = [songs[part, "bars that return"] for part in parts]
     shares = [places(row[x]) for row in bars for x in ("generated", "originals")]
-    text = "{} of the bars return (originals {}), of POP909 {} ({};"
+    text = "{} of the bars are repeated (originals {}); for POP909 it is {} ({};"
     yield "docs/training.md", text.format(*shares)
     model, trigram = (x for x in result("bach_chorales")["rows"] if x.get("way") == "test")
     mean, low, high = (f"{model[x]:.3f}" for x in ("mean", "low", "high"))
