@@ -12,8 +12,10 @@ EXAMPLES = _PACKAGE / "examples"  # eight bars in 4/4, 3/4 and 6/8 by the projec
 
 def own_or_example(path: str | Path) -> Path:
     """Return a path; `examples`, or the name of one, is the package's unless it is here, too."""
+    if Path(path).exists():
+        return Path(path)
     found = {each.name: each for each in (EXAMPLES, *EXAMPLES.iterdir())}.get(str(path))
-    return Path(path) if found is None or Path(path).exists() else found
+    return Path(path) if found is None else found
 
 
 def choices(group: str) -> list[str]:

@@ -11,7 +11,7 @@ META, SYSEX, CONTINUED, END_OF_TRACK = 0xFF, 0xF0, 0xF7, 0x2F
 # Kinds of meta events.
 TRACK_NAME, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
 DRUM_CHANNEL = 9
-_LAST_TICK = 2**31 - 1
+LAST_TICK = 2**31 - 1
 
 
 class Event(NamedTuple):
@@ -41,7 +41,7 @@ class Event(NamedTuple):
     @property
     def meta(self) -> tuple[int, bytes]:
         """The kind and the value of a meta event."""
-        return self.content[0], self.content[_read_number(self.content, 1, len(self.content))[1] :]
+        return self.content[0], self.content[read_number(self.content, 1, len(self.content))[1] :]
 
 
 def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
@@ -54,9 +54,9 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
     """
     time = running = 0
     while at < end:
-        delta, at = (data[at], at + 1) if data[at] < 0x80 else _read_number(data, at, end)
+        delta, at = (data[at], at + 1) if data[at] < 0x80 else read_number(data, at, end)
         time += delta
-        if time > _LAST_TICK:
+        if time > LAST_TICK:
             raise broken("a time past 2^31 ticks", at)
         if at >= end:
             return
@@ -72,10 +72,10 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
                 raise broken("a velocity past 127", at)
             running = status
         elif status == META:
-            length, at = _read_number(data, at + 1, end)
+            length, at = read_number(data, at + 1, end)
             at += length
         elif status in (SYSEX, CONTINUED):
-            length, at = _read_number(data, at, end)
+            length, at = read_number(data, at, end)
             at += length
             running = 0
         else:
@@ -107,8 +107,12 @@ def read_text(text: bytes) -> str:
     return text.decode("latin-1")
 
 
-def _read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return the variable-length number at an offset, and the offset after it."""
+def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return the variable-length number at an offset, and the offset after it.
+
+    Raises:
+        UserError: it has more than four bytes.
+    """
     value = 0
     for after, byte in enumerate(data[at : min(at + 4, end)], at + 1):
         value = value << 7 | byte & 0x7F

@@ -224,18 +224,24 @@ def _place(
     new_programs: Mapping[int, int],
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
-    programs = {c: program for track in file_tracks for c, program in track.programs.items()}
-    parts, drums = list[tuple[int | None, _Part]](), drum_channels(states)  # with their roles
+    programs = {
+        c: program for track in file_tracks for c, program in track.content.programs.items()
+    }
+    drums = drum_channels([state.content for state in states])
+    parts = list[tuple[int | None, _Part]]()  # with the track of the music that has their role
     for own, state in zip(file_tracks, states, strict=True):
         for channel in sorted(state.struck):
-            program = (programs | own.programs).get(channel, 0)
-            is_drum = channel in drums or names_drums(state.name, program)
-            parts.append((find_track(Track(state.name, program, is_drum)), _Part(own, channel)))
+            program = (programs | own.content.programs).get(channel, 0)
+            name = state.content.name
+            is_drum = channel in drums or names_drums(name, program)
+            parts.append((find_track(Track(name, program, is_drum)), _Part(own, channel)))
     found: dict[int, list[_Part]] = {}
     for index, track in enumerate(tracks):
         matches = [part for role, part in parts if role == index]
         playing = [part for part in matches if part.file_track.played(part.channel)]
-        named = [p for p in matches if p.file_track.name.strip().lower() == track.name.lower()]
+        named = [
+            p for p in matches if p.file_track.content.name.strip().lower() == track.name.lower()
+        ]
         if playing:
             found[index] = playing
         elif len(matches := named or matches) == 1:

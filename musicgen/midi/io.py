@@ -14,6 +14,7 @@ from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
 from musicgen.midi.events import KEY_SIGNATURE, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, read_text
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
+from musicgen.midi.scan import scan_file
 from musicgen.midi.score import (
     TEMPO,
     KeySignature,
@@ -24,7 +25,7 @@ from musicgen.midi.score import (
     notes_from,
     sort_notes,
 )
-from musicgen.midi.tracks import file_parts, open_file
+from musicgen.midi.tracks import TrackContent, file_parts, open_file
 from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 
@@ -62,12 +63,10 @@ def loads(data: bytes) -> Score:
     (0 bpm, 0/4) and those of a single beat (1/4) are omitted. A note without an end ends at the
     next note-off of its key, or with its track, after 4 beats at most. See `Score.repairs`.
     """
-    file = open_file(data)
-    states = file.tracks
-    num_closed = sum(state.end_notes(4 * file.ticks_per_beat) for state in states)
-    tracks = [track for _, _, track in file_parts(states)]
+    ticks_per_beat, contents, file_repairs = _read_tracks(data)
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    for tick, kind, value in sorted((m for s in states for m in s.metas), key=itemgetter(0)):
+    events = (each for content in contents for each in content.metas)
+    for tick, kind, value in sorted(events, key=itemgetter(0)):
         metas[kind].append((tick, value))
     tempos = [(tick, 60e6 / int.from_bytes(x[:3], "big")) for tick, x in metas[TEMPO_CHANGE]]
     # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
@@ -77,19 +76,32 @@ def loads(data: bytes) -> Score:
     keys = [(tick, (x[0] + 128) % 256 - 128) for tick, x in metas[KEY_SIGNATURE]]
     markers = [Marker(tick, read_text(text)) for tick, text in metas[MARKER] if text]
     repairs = {
-        "notes without an end closed": num_closed,
+        "notes without an end closed": sum(each.num_unended for each in contents),
         "metres of one beat or past 64ths left out": len(signatures) - len(valid),
-        "notes under the sustain pedal, which is not heard": sum(x.num_pedalled for x in states),
+        "notes under the sustain pedal, which is not heard": sum(
+            each.num_pedalled for each in contents
+        ),
     }
     return Score(
-        file.ticks_per_beat,
-        tracks,
+        ticks_per_beat,
+        [track for _, _, track in file_parts(contents)],
         np.array(tempos, TEMPO),
         valid,
         markers,
-        [*file.repairs, *(pluralize(count, repair) for repair, count in repairs.items() if count)],
+        [*file_repairs, *(pluralize(count, repair) for repair, count in repairs.items() if count)],
         [KeySignature(*each) for each in keys],
     )
+
+
+def _read_tracks(data: bytes) -> tuple[int, list[TrackContent], list[str]]:
+    """Return the ticks per beat of a file, its tracks, and how the file was repaired."""
+    scanned = scan_file(data)
+    if scanned is not None:
+        return *scanned, []
+    file = open_file(data)
+    for state in file.tracks:
+        state.end_notes(4 * file.ticks_per_beat)
+    return file.ticks_per_beat, [state.content for state in file.tracks], file.repairs
 
 
 def write(score: Score, path: str | Path) -> None:

@@ -31,13 +31,14 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
     tracks = {state: FileTrack(end_of_track=state.tick) for state in file.tracks}
     changed = {state: set[int]() for state in file.tracks}  # channels
     gone = set[Event]()
-    parts = file_parts(file.tracks)
-    used = {channel for state in tracks for channel in (*state.programs, *state.struck)}
+    parts = file_parts([state.content for state in file.tracks])
+    used = {channel for state in tracks for channel in (*state.content.programs, *state.struck)}
     free = [c for c in range(16) if c not in {DRUM_CHANNEL, *used}]
     added = []
     for i, track in enumerate(new.tracks):
         if i < len(old.tracks) and len(old.tracks[i].notes):
-            state, keys, own = next(parts)
+            number, keys, own = next(parts)
+            state = file.tracks[number]
             left = Counter(track.notes.tolist())
             if left != Counter(own.notes.tolist()):
                 changed[state] |= {channel for channel, _ in keys}

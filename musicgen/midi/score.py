@@ -61,7 +61,12 @@ def notes_from(rows: Iterable[tuple[int, int, int, int]]) -> NoteArray:
 
 def sort_notes(notes: NoteArray) -> NoteArray:
     """Return notes sorted by onset, pitch, duration and velocity."""
-    return notes[np.lexsort((notes["velocity"], notes["duration"], notes["pitch"], notes["onset"]))]
+    place = (notes["onset"] << 8) + notes["pitch"]
+    order = np.argsort(place, kind="stable")
+    place = place.take(order)
+    if (place[1:] == place[:-1]).any():  # seldom; and comparing all is five times as slow
+        order = np.lexsort((notes["velocity"], notes["duration"], notes["pitch"], notes["onset"]))
+    return notes.take(order)  # which is much quicker than an index
 
 
 @dataclass

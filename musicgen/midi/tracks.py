@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from musicgen.errors import UserError
 from musicgen.midi.events import (
     DRUM_CHANNEL,
@@ -22,7 +24,7 @@ from musicgen.midi.events import (
     read_text,
 )
 from musicgen.midi.roles import names_drums
-from musicgen.midi.score import Track, notes_from
+from musicgen.midi.score import NOTE, NoteArray, Track, sort_notes
 from musicgen.text import pluralize
 
 MAX_TRACKS = 512
@@ -32,7 +34,8 @@ _LONGEST_WRAPPER = 1024  # bytes before the header of a file in RIFF or MacBinar
 # Kind and value: tempi, metres, keys with too few bytes; 0 bpm, 0/4, more than 7 sharps or flats.
 _DAMAGED = re.compile(rb"Q(.{0,2}\Z|\0{3})|X(.{0,3}\Z|\0)|Y(.?\Z|[\x08-\xf8])", re.DOTALL)
 _NO_MEANING = 0x7F  # the kind of meta events of a single program
-_DRUM_BANKS = (120, 126, 127)  # of GM2 and XG
+DRUM_BANK = 127
+_DRUM_BANKS = (120, 126, DRUM_BANK)  # of GM2 and XG
 # Messages of GS and XG by which a part is of drums, and the channels of parts: of XG, then of GS.
 _DRUM_PART = re.compile(
     rb"(?:A.B\x12@(?=[\x10-\x1f]\x15[\x01\x02])|C.L\x08(?=[\x00-\x0f]\x07[\x01-\x05]))(.)",
@@ -46,6 +49,9 @@ WHEEL, CENTRE = -1, b"\0\x40"  # of the pitch, as if it were a controller, and w
 
 Note = tuple[int, int, int, int]
 ChannelPitch = tuple[int, int]
+ChannelProgram = tuple[int, int | None]
+"""A channel and its program; None before the track changes it for the first time."""
+
 _lists = partial(defaultdict[Any, list[Any]], list)
 
 
@@ -99,7 +105,7 @@ def open_file(data: bytes) -> MidiFile:
             events, stop, at = _find_track(data, at + 8, end)
             changed["tracks of a wrong length, read to the end of its events"] += stop != end
             for i, event in enumerate(events):
-                if event.status == META and _DAMAGED.match(event.content[:1] + event.meta[1]):
+                if event.status == META and not has_meaning(*event.meta):
                     fixed[event.start] = _NO_MEANING
                     events[i] = event._replace(content=bytes([_NO_MEANING]) + event.content[1:])
                     changed["changes of tempo, metre or key without a meaning left out"] += 1
@@ -120,6 +126,17 @@ def open_file(data: bytes) -> MidiFile:
     if len(tracks) != count:
         repairs.append("the header's number of tracks made right")
     return MidiFile(bytes(fixed), form, division, tracks, bytes(others), repairs)
+
+
+def has_meaning(kind: int, value: bytes) -> bool:
+    """Return whether a meta event has a meaning: no tempo of 0, no time signature of 0/4."""
+    return not _DAMAGED.match(bytes([kind]) + value)
+
+
+def drum_part(content: bytes) -> int | None:
+    """Return the channel that a SysEx message of GS or XG makes one of drums."""
+    match = _DRUM_PART.search(content)
+    return _CHANNELS[match[1][0]] if match else None
 
 
 def _find_track(data: bytes, start: int, end: int) -> tuple[list[Event], int, int]:
@@ -151,36 +168,61 @@ class FileNote(NamedTuple):
 
 
 @dataclass(eq=False)
+class TrackContent:
+    """What a track says from its beginning to its end, as far as a `Score` needs it.
+
+    Attributes:
+        metas: tick, kind and value of its meta events.
+        programs: the last program of each channel, and as `first_programs` the first.
+        banks: the bank of each channel before its first note, by channel and `BANK`; that of
+            drums, which a message selects, by channel and `SYSEX`.
+        channels: those with notes.
+        notes: `NOTE` arrays by channel and program.
+        num_unended: notes without an end, which `notes` has with one.
+        num_pedalled: notes that end while the sustain pedal is down.
+    """
+
+    metas: list[tuple[int, int, bytes]] = field(default_factory=list)
+    programs: dict[int, int] = field(default_factory=dict)
+    first_programs: dict[int, int] = field(default_factory=dict)
+    banks: dict[tuple[int, int], int] = field(default_factory=dict)
+    channels: set[int] = field(default_factory=set)
+    notes: dict[ChannelProgram, NoteArray] = field(default_factory=dict)
+    num_unended: int = 0
+    num_pedalled: int = 0
+
+    @property
+    def name(self) -> str:
+        """The last of its names; none if it has several instruments, as it is their title then."""
+        instruments = {(x == DRUM_CHANNEL, self.programs.get(x)) for x in self.channels}
+        names = [read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME]
+        return names[-1] if names and len(instruments) < 2 else ""
+
+
+@dataclass(eq=False)
 class TrackState:
-    """What the events of a track have said so far.
+    """What the events of a track have said so far, and which events said it.
 
     Attributes:
         start: where the track begins in the file.
+        content: what they have said; without notes until `end_notes`.
         events: these, without the end of the track.
-        metas: tick, kind and value of its meta events.
-        programs: the last of each channel, and as `first_programs` the first.
         open: beginnings and programs of notes that sound, by channel and pitch.
-        notes: those that have ended, by channel and program; None: before the first.
+        notes: those that have ended, by channel and program.
         struck: the last onset of each channel.
         held: the last events of pedals and wheels that are not at rest, by channel and controller.
-        num_pedalled: notes that have ended while the sustain pedal is down.
         levels: tick and value of each change of a level, by channel and controller.
-        banks: before a channel's first notes, by it and `BANK`; of drums by a message: `SYSEX`.
         tick: of the last event.
     """
 
     start: int = 0
+    content: TrackContent = field(default_factory=TrackContent)
     events: list[Event] = field(default_factory=list)
-    metas: list[tuple[int, int, bytes]] = field(default_factory=list)
-    programs: dict[int, int] = field(default_factory=dict)
-    first_programs: dict[int, int] = field(default_factory=dict)
     open: defaultdict[ChannelPitch, list[tuple[Event, int | None]]] = field(default_factory=_lists)
-    notes: defaultdict[tuple[int, int | None], list[FileNote]] = field(default_factory=_lists)
+    notes: defaultdict[ChannelProgram, list[FileNote]] = field(default_factory=_lists)
     struck: dict[int, int] = field(default_factory=dict)
     held: dict[tuple[int, int], Event] = field(default_factory=dict)
-    num_pedalled: int = 0
     levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=_lists)
-    banks: dict[tuple[int, int], int] = field(default_factory=dict)
     tick: int = 0
 
     def read(self, events: Iterable[Event]) -> None:
@@ -190,39 +232,33 @@ class TrackState:
             kind, channel = status >> 4, status & 0xF
             self.tick = tick
             if status == META:
-                self.metas.append((tick, *event.meta))
+                self.content.metas.append((tick, *event.meta))
                 if content[0] == END_OF_TRACK:
                     break
             elif kind == 9 and content[1]:
                 self.struck[channel] = tick
-                self.open[channel, content[0]].append((event, self.programs.get(channel)))
+                self.content.channels.add(channel)
+                self.open[channel, content[0]].append((event, self.content.programs.get(channel)))
             elif kind in (8, 9):
                 if sounding := self.open[channel, content[0]]:
                     begin, program = sounding.pop(0)
                     note = begin.tick, tick - begin.tick, content[0], begin.content[1]
                     self.notes[channel, program].append(FileNote(note, begin, event))
-                    self.num_pedalled += (channel, SUSTAIN) in self.held
+                    self.content.num_pedalled += (channel, SUSTAIN) in self.held
             elif kind == 0xC:
-                self.first_programs.setdefault(channel, content[0])
-                self.programs[channel] = content[0]
+                self.content.first_programs.setdefault(channel, content[0])
+                self.content.programs[channel] = content[0]
             elif kind == 0xB and content[0] in LEVELS:
                 self.levels[channel, content[0]].append((tick, content[1]))
             elif kind == 0xB and content[0] in (SUSTAIN, SOSTENUTO):
                 self._hold((channel, content[0]), event, content[1] >= 64)
             elif kind == 0xB and content[0] == BANK and channel not in self.struck:
-                self.banks[channel, BANK] = content[1]
-            elif status == SYSEX and (match := _DRUM_PART.search(content)):
-                self.banks[_CHANNELS[match[1][0]], SYSEX] = _DRUM_BANKS[-1]
+                self.content.banks[channel, BANK] = content[1]
+            elif status == SYSEX and (drums := drum_part(content)) is not None:
+                self.content.banks[drums, SYSEX] = DRUM_BANK
             elif kind == 0xE:
                 self._hold((channel, WHEEL), event, content != CENTRE)
             self.events.append(event)
-
-    @property
-    def name(self) -> str:
-        """The last of its names; none if it has several instruments, as it is their title then."""
-        instruments = {(x == DRUM_CHANNEL, self.programs.get(x)) for x in self.struck}
-        names = [read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME]
-        return names[-1] if names and len(instruments) < 2 else ""
 
     def played(self, channel: int) -> list[Note]:
         """Return the notes of a channel that have ended."""
@@ -234,44 +270,65 @@ class TrackState:
         if is_held:
             self.held[key] = event
 
-    def end_notes(self, longest: int) -> int:
-        """End the notes that have no end in the file; return how many these are.
+    def end_notes(self, longest: int) -> None:
+        """End the notes that have no end in the file, and add all notes to `content`.
 
         Each lasts until the next end of its key, or else for the rest, `longest` ticks at most.
         """
-        sounding = {key: notes for key, notes in self.open.items() if notes}
-        for (channel, pitch), notes in sounding.items():
+        for (channel, pitch), sounding in self.open.items():
+            if not sounding:
+                continue
             played = self.played(channel)
             ends = sorted(onset + length for onset, length, key, _ in played if key == pitch)
-            for begin, program in notes:
-                following = bisect_right(ends, begin.tick)
-                length = min(max(1, self.tick - begin.tick), longest)
-                length = ends[following] - begin.tick if following < len(ends) else length
+            for begin, program in sounding:
+                length = length_without_end(begin.tick, ends, self.tick, longest)
                 note = begin.tick, length, pitch, begin.content[1]
                 self.notes[channel, program].append(FileNote(note, begin, None))
-        return sum(map(len, sounding.values()))
+            self.content.num_unended += len(sounding)
+        for key, notes in self.notes.items():
+            self.content.notes[key] = np.array([note.values for note in notes], NOTE)
 
 
-def drum_channels(states: Sequence[TrackState]) -> set[int]:
+def length_without_end(onset: int, ends: Sequence[int], last: int, longest: int) -> int:
+    """Return the ticks for which a note without an end lasts.
+
+    Args:
+        ends: when other notes of its channel and pitch end, sorted.
+        last: the end of its track.
+        longest: the most ticks, unless it lasts until one of `ends`.
+    """
+    following = bisect_right(ends, onset)
+    if following < len(ends):
+        return ends[following] - onset
+    return min(max(1, last - onset), longest)
+
+
+def drum_channels(contents: Sequence[TrackContent]) -> set[int]:
     """Return the channels of drums: 9, and those whose first notes have a bank of drums."""
-    banks = [each for state in states for each in state.banks.items()]
+    banks = [each for content in contents for each in content.banks.items()]
     return {DRUM_CHANNEL, *(channel for (channel, _), bank in banks if bank in _DRUM_BANKS)}
 
 
 def file_parts(
-    states: Sequence[TrackState],
-) -> Iterator[tuple[TrackState, list[tuple[int, int | None]], Track]]:
-    """Yield each track of a `Score`, after its state and the keys that it has in `state.notes`."""
-    programs = {c: p for state in states[::-1] for c, p in state.first_programs.items()}
-    drums = drum_channels(states)
-    for state in states:
-        parts: defaultdict[tuple[int, int], list[tuple[int, int | None]]] = _lists()
-        for channel, own in state.notes:
+    contents: Sequence[TrackContent],
+) -> Iterator[tuple[int, list[ChannelProgram], Track]]:
+    """Yield the tracks of a `Score`, one for each channel and program of the tracks of a file.
+
+    Before each stand the number of the track in the file, and the keys that it has in `notes`.
+    """
+    programs = {c: p for content in contents[::-1] for c, p in content.first_programs.items()}
+    drums = drum_channels(contents)
+    for number, content in enumerate(contents):
+        parts: defaultdict[tuple[int, int], list[ChannelProgram]] = _lists()
+        for channel, own in content.notes:
             program = own
             if program is None:  # one that comes later in the track does not count before
-                program = 0 if channel in state.programs else programs.get(channel, 0)
+                program = 0 if channel in content.programs else programs.get(channel, 0)
             parts[DRUM_CHANNEL if channel in drums else channel, program].append((channel, own))
         for (channel, program), keys in sorted(parts.items()):
-            is_drum = channel == DRUM_CHANNEL or names_drums(state.name, program)
-            notes = notes_from(note.values for key in keys for note in state.notes[key])
-            yield state, keys, Track(state.name, program, is_drum, notes)
+            is_drum = channel == DRUM_CHANNEL or names_drums(content.name, program)
+            parts_notes = [content.notes[key] for key in keys]
+            notes = sort_notes(
+                parts_notes[0] if len(parts_notes) == 1 else np.concatenate(parts_notes)
+            )
+            yield number, keys, Track(content.name, program, is_drum, notes)

@@ -1,0 +1,95 @@
+"""The quick reader of intact files finds what the reader of damaged files finds, or refuses."""
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from musicgen.composer import compose_groove, compose_pop
+from musicgen.errors import UserError
+from musicgen.midi import dumps
+from musicgen.midi.scan import scan_file
+from musicgen.midi.tracks import file_parts, open_file
+from tests.generation.builders import PromptFile, meta, notes, program
+from tests.generation.builders import midi_file as midi
+
+END = b"\x00\xff\x2f\x00"
+MELODY = notes((0, 60), (480, 62), (960, 60))
+
+
+def described(ticks_per_beat, contents):
+    tracks = [(number, track) for number, _, track in file_parts(contents)]
+    counts = [(x.num_unended, x.num_pedalled, sorted(x.banks.items())) for x in contents]
+    metas = [each.metas for each in contents]
+    programs = [(each.programs, each.first_programs, each.channels) for each in contents]
+    return ticks_per_beat, tracks, counts, metas, programs
+
+
+def read_event_by_event(data):
+    file = open_file(data)
+    for state in file.tracks:
+        state.end_notes(4 * file.ticks_per_beat)
+        state.content.metas = state.content.metas[:-1]  # the end of the track
+    return described(file.ticks_per_beat, [state.content for state in file.tracks])
+
+
+INTACT = {
+    "a pop song": dumps(compose_pop(0, 0)),
+    "a groove": dumps(compose_groove(0, "funk", 0, 0)),
+    "programs of another track": PromptFile([[*program(48, 0)], MELODY]).data(),
+    "a program amid notes": PromptFile([[*MELODY, (700, b"\xc0\x05")]]).data(),
+    "a bank of drums": PromptFile([[(0, b"\xb0\x00\x7f"), *MELODY]]).data(),
+    "a bank after the first note": PromptFile([[*MELODY, (700, b"\xb0\x00\x7f")]]).data(),
+    "drums by a message": PromptFile(
+        [[(0, b"\xf0\x0aA\x10B\x12@\x11\x15\x01\x19\xf7"), *MELODY]]
+    ).data(),
+    "a pedal": PromptFile([[*MELODY, (100, b"\xb0\x40\x7f"), (700, b"\xb0\x40\x00")]]).data(),
+    "a name": PromptFile([[*meta(0, 3, "Flöte".encode()), *MELODY]]).data(),
+    "channel pressure by running status": midi(
+        b"\x00\x90\x3c\x50\x00\xd0\x10\x10\x20\x81\x00\x30\x20\x80\x3c\x00" + END
+    ),
+    "running status across a text": midi(
+        b"\x00\x90\x3c\x50\x00\xff\x06\x04\x90\x3c\xc0\xff\x60\x3c\x00" + END
+    ),
+    "delta times of four bytes": midi(
+        b"\x81\x80\x80\x00\x90\x3c\x50\xff\xff\xff\x7f\x80\x3c\x00" + END
+    ),
+    "overlaps of a pitch": midi(
+        b"\x00\x90\x3c\x50\x10\x3c\x60\x10\x3c\x00\x20\x3c\x00\x20\x3c\x00" + END
+    ),
+    "no event but the end": midi(END, b"\x00\x90\x3c\x50\x60\x3c\x00" + END),
+    "notes without an end": midi(
+        b"\x00\x90\x3c\x50\x10\x3c\x60\x10\x40\x50\x60\x3c\x00\x60\xb0\x07\x40" + END
+    ),
+    "ends without a note": midi(b"\x00\x80\x3c\x50\x10\x90\x3c\x60\x10\x3c\x00\x10\x3c\x00" + END),
+}
+
+
+@pytest.mark.parametrize("name", INTACT)
+def test_intact_files_are_read_at_once_as_event_by_event(name):
+    scanned = scan_file(INTACT[name])
+    assert scanned is not None
+    assert described(*scanned) == read_event_by_event(INTACT[name])
+
+
+def test_changed_bytes_are_noticed_or_read_alike():
+    accepted = 0
+    files = [data[:3000] for data in INTACT.values() if len(data) < 3000]
+    for seed in range(600):
+        rng = np.random.default_rng(seed)
+        data = bytearray(files[rng.integers(len(files))])
+        for _ in range(rng.integers(1, 4)):
+            values = [rng.integers(128), rng.integers(256), 0x90, 0xC0]
+            data[rng.integers(22, len(data))] = rng.choice(values, p=[0.7, 0.1, 0.1, 0.1])
+        scanned = scan_file(bytes(data))
+        if scanned is not None:
+            accepted += 1
+            assert described(*scanned) == read_event_by_event(bytes(data)), seed
+    assert 100 < accepted < 400
+
+
+def test_files_of_which_something_is_missing_are_refused():
+    data = dumps(compose_pop(0, 0).clip(0, 1920))
+    for cut in range(len(data)):
+        with suppress(UserError):
+            assert scan_file(data[:cut]) is None
