@@ -20,10 +20,10 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 
 setup: $(STAMP) ## Create .venv with everything for use and development
 
-demo: $(STAMP) ## Train for two minutes; hear the small model, a shipped one and the original on one page
+demo: $(STAMP) ## Train for two minutes; hear it, songs-small and the originals on one page
 	$(RUN) train.py experiment=demo
 	rm -rf evaluated/demo
-	$(RUN) evaluate.py latest metric.evaluation.beside=songs-small out=evaluated/demo
+	$(RUN) evaluate.py latest metric.evaluation.baseline=songs-small out=evaluated/demo
 
 test: $(STAMP) ## Run the tests
 	$(RUN) -m pytest --numprocesses=auto --dist=worksteal

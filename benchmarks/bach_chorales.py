@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.pretrained import interval_row, known_passages, number, run, trained
+from benchmarks.pretrained import interval_row, number, run, trained, training_matches
 from musicgen.data.corpora import BachChorales
 from musicgen.files import read_csv
 from musicgen.midi.io import write
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def losses(out: Path) -> Iterator[dict[str, Any]]:
-    """Yield the nats a note of each held-out split."""
+    """Yield the nats per note of each held-out split."""
     for split in ("val", "test"):
         found = out / f"loss-{split}"
         whole = ["metrics=position_loss", "metric.position_loss.max_factor=4"]
@@ -64,9 +64,9 @@ def writing(out: Path, num_prompts: int) -> Iterator[dict[str, Any]]:
         originals = {x["measure"]: number(x["mean"]) for x in found if x["pieces"] == "originals"}
         for row in found:
             if row["pieces"] == "generated":
-                beside = {"way": way, "originals": originals[row["measure"]]}
-                yield interval_row(row["measure"], row) | beside
-        for row in known_passages(measured):
+                figures = interval_row(row["measure"], row)
+                yield figures | {"way": way, "originals": originals[row["measure"]]}
+        for row in training_matches(measured):
             yield {"way": way, **row}
 
 

@@ -29,6 +29,7 @@ from musicgen.composer import compose_corpus
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.files import read_csv
 from musicgen.generation.model import MusicModel
+from musicgen.metrics.style import PROFILES, SAME_PIECE, SIMILARITIES
 from musicgen.metrics.summary import Summary
 from musicgen.midi import Score, find_music
 from musicgen.package_data import PRETRAINED
@@ -107,7 +108,7 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         measured = Path(f"{new}-measured")
         metrics = "metrics=[descriptors,style,originality]"
         run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
-        for row in [*measures(measured), *known_passages(measured)]:
+        for row in [*measures(measured), *training_matches(measured)]:
             yield {"prompts": kind, **row}
         for hold in (False, True):
             yield {"prompts": kind, **longer_notes(source, args.prompts, hold=hold)}
@@ -148,21 +149,22 @@ def measures(folder: Path) -> Iterator[dict[str, Any]]:
         line = as_row(name, values, row["originals"])
         yield line | {"overlap": number(row["similarity"])}
     means = {(row["profile"], row["part"]): row for row in read_csv(folder / "style.csv")}
-    for profile in dict.fromkeys(profile for profile, _ in means):
-        line = interval_row(f"style: {profile}", means[profile, "all"])
-        yield line | {"originals": number(means[profile, "same song"]["mean"])}
+    for profile in (each for each in PROFILES if (each, "all") in means):
+        line = interval_row(SIMILARITIES[profile], means[profile, "all"])
+        yield line | {"originals": number(means[profile, SAME_PIECE]["mean"])}
 
 
-def known_passages(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the notes of the longest passages shared with the training pieces."""
+def training_matches(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the notes of the longest matches with the training set."""
     means = {row["pieces"]: row for row in read_csv(folder / "originality.csv")}
-    line = interval_row("known passage, mean", means["generated"])
+    line = interval_row("longest match with the training set, mean", means["generated"])
     yield line | {"originals": number(means["held-out"]["mean"])}
     values: dict[str, list[float]] = {kind: [] for kind in means}
     for row in read_csv(folder / "originality_pieces.csv"):
         values[row["pieces"]].append(number(row["value"]))
     new, old = max(values["generated"]), max(values["held-out"])
-    yield {"measure": "known passage, max", "generated": new, "originals": old}
+    name = "longest match with the training set, max"
+    yield {"measure": name, "generated": new, "originals": old}
 
 
 def interval_row(name: str, row: dict[str, str]) -> dict[str, Any]:

@@ -30,15 +30,15 @@ from benchmarks import measure, progressions
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.evaluation.originality import known_passages
-from musicgen.evaluation.position_loss import position_losses
+from musicgen.evaluation.losses import position_losses
+from musicgen.evaluation.originality import training_matches
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.descriptors import clash_share, in_key_share
 from musicgen.metrics.position_loss import unit_values
+from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated_bar_share
 from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import Score, dumps, loads, pitched_notes
@@ -71,7 +71,7 @@ def main() -> None:
         if not args.only or part in args.only:
             pieces = written(args, model, part, readers, way)
             rows = [*summaries(pieces, args.samples, model.tokenizer.steps_per_beat)]
-            rows += nats(model, pieces[:: args.samples]) if "keep" in way else known(data, pieces)
+            rows += nats(model, pieces[:: args.samples]) if "keep" in way else matches(data, pieces)
             store(args.model, part, rows)
     if not args.only or "chords asked for" in args.only:
         store(args.model, "chords asked for", [*chords(args.model)])
@@ -159,8 +159,8 @@ def measures(piece: Continuation, music: Score) -> dict[str, float]:
         "in key": in_key_share(music, key_of(shown)),
         "notes a bar": music.num_notes / (piece.bars or BARS),
         "clash": clash_share(pitched_notes(music), given),
-        "bars that return": bars_recalled(bar_similarities(np.concatenate(events)), first),
-        "rhythm like the piece's": style_similarity(music, shown),
+        "repeated bars": repeated_bar_share(bar_similarities(np.concatenate(events)), first),
+        "onset-duration similarity": style_similarity(music, shown),
     }
 
 
@@ -189,15 +189,17 @@ def checks(piece: Continuation) -> dict[str, float]:
     return found
 
 
-def known(data: EncodedCorpus, pieces: Sequence[Continuation]) -> list[Row]:
-    """Return the row of the longest passages that the training pieces have, too."""
-    found = known_passages(data, {str(i): x.new_score for i, x in enumerate(pieces)}, len(pieces))
-    lengths = [[passage.num_notes for passage in side.values()] for side in found[:2]]
-    return [as_row("longest known passage, notes", lengths)]
+def matches(data: EncodedCorpus, pieces: Sequence[Continuation]) -> list[Row]:
+    """Return the row of the longest matches with the training set."""
+    scores = {str(i): piece.new_score for i, piece in enumerate(pieces)}
+    found = training_matches(data, scores, len(pieces))
+    sides = (found.generated, found.held_out)
+    lengths = [[match.num_notes for match in side.values()] for side in sides]
+    return [as_row("longest match with the training set, notes", lengths)]
 
 
 def nats(model: MusicModel, pieces: Sequence[Continuation]) -> list[Row]:
-    """Return rows of the nats a note of the piano's own tokens, with the voice and without."""
+    """Return rows of the nats per note of the piano's own tokens, with the voice and without."""
     tokenizer = model.tokenizer
     ids_of_parts, ids_of_bars = tokenizer.families["Part"], tokenizer.families["Bar"]
     losses: dict[str, list[np.ndarray]] = {"voice given": [], "without the voice": []}
@@ -219,7 +221,7 @@ def nats(model: MusicModel, pieces: Sequence[Continuation]) -> list[Row]:
             losses[way].append(found[:, np.isin(section[1:] - ids_of_parts.start, kept.written)])
         counts.append(sum(len(piece.prompt.piece.tracks[j].notes) for j in kept.written))
     each = {way: unit_values(some, counts).mean(axis=(1, 2)) for way, some in losses.items()}
-    return [as_row(f"nats a note of the piano, {way}", [some]) for way, some in each.items()]
+    return [as_row(f"nats per note of the piano, {way}", [some]) for way, some in each.items()]
 
 
 def chords(model: str) -> Iterator[Row]:

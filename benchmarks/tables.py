@@ -169,13 +169,13 @@ def every_encoding(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 
 def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | ROW: nats a note on the chorales by one model, or a cited figure."""
+    """LABEL | ROW: nats per note on the chorales by one model, or a cited figure."""
     rows = result("jsb_best")["rows"]
     table = []
     for label, name in lines:
         found = rows.get(f"{name}, one pass")
         value = interval(found["nats per note"], found["low"], found["high"]) if found else name
-        table.append({"": label, "nats a note": value})  # a name without a row is a cited figure
+        table.append({"": label, "nats per note": value})  # a name without a row is a cited figure
     return table
 
 

@@ -33,15 +33,15 @@ def figures() -> Iterator[tuple[str, str]]:
         sum(r["val nats per note"] for r in last if r["lead_probability"] == x) / 3
         for x in (0, 0.3)
     ]
-    yield "docs/generating.md", f"worse by {places(losses[1] - losses[0])} nats a note"
+    yield "docs/generating.md", f"worse by {places(losses[1] - losses[0])} nats per note"
     parts = "16 bars after 8", "16 bars after 8 of POP909"
-    bars = [songs[part, "bars that return"] for part in parts]
+    bars = [songs[part, "repeated bars"] for part in parts]
     shares = [places(row[x]) for row in bars for x in ("generated", "originals")]
     text = "{} of the bars are repeated (originals {}); for POP909 it is {} ({};"
     yield "docs/training.md", text.format(*shares)
     model, trigram = (x for x in result("bach_chorales")["rows"] if x.get("way") == "test")
     mean, low, high = (f"{model[x]:.3f}" for x in ("mean", "low", "high"))
-    text = f"{mean} nats a note ({low} to {high}), that of a trigram model {trigram['mean']:.2f}"
+    text = f"{mean} nats per note ({low} to {high}), that of a trigram model {trigram['mean']:.2f}"
     yield "musicgen/pretrained/bach-chorales/README.md", text
     rows = {x["measure"]: x for x in read_csv(RESULTS / "spe2021_small/position_loss.csv")}
     for name, run in {"APE": "Sinusoidal", "sineSPE": "SineSPE", "convSPE": "ConvSPE"}.items():

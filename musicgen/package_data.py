@@ -7,6 +7,9 @@ _PACKAGE = Path(__file__).parent
 # A wheel has a copy of the configuration in the package, see setup.py; a checkout beside it.
 CONF = next(path for path in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if path.is_dir())
 PRETRAINED = _PACKAGE / "pretrained"  # NAME/config.json
+DEFAULT_MODEL = "songs-small"  # songs and piano music
+BAND_MODEL = "groove-small"
+CHORALE_MODEL = "bach-chorales"
 EXAMPLES = _PACKAGE / "examples"  # eight bars in 4/4, 3/4 and 6/8 by the project's composer
 
 

@@ -15,7 +15,7 @@ import musicgen
 from musicgen.console import warn_of_first
 from musicgen.errors import UserError
 from musicgen.files import write_text
-from musicgen.package_data import PRETRAINED
+from musicgen.package_data import DEFAULT_MODEL, PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when the run started, and with which musicgen
@@ -23,7 +23,6 @@ LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
-_DEFAULT = "songs-small"  # of the models of the package
 FORMAT_VERSION = 3  # of checkpoints
 
 
@@ -98,7 +97,7 @@ def find_run(name: str) -> Path:
 def shipped_models() -> list[str]:
     """Return the names of the models of the package, the default first."""
     found = (path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
-    return sorted(found, key=lambda name: (name != _DEFAULT, name))
+    return sorted(found, key=lambda name: (name != DEFAULT_MODEL, name))
 
 
 def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:

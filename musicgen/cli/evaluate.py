@@ -13,7 +13,7 @@ from musicgen.cli.output import make_folder, set_up_cpu
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.references import usual_measure
+from musicgen.evaluation.references import default_measure
 from musicgen.files import remove_if_empty
 from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, readable, summarise, write_csv
@@ -27,7 +27,7 @@ def main(cfg: DictConfig) -> None:
     set_up_cpu()
     given: Any = OmegaConf.to_container(cfg, resolve=True)
     inputs = read_inputs(given)
-    names = given["metrics"] or usual_measure(inputs)
+    names = given["metrics"] or default_measure(inputs)
     names = names if isinstance(names, list) else [names]
     for name in names:
         check_choice("metrics", name, given["metric"])

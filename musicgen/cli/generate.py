@@ -16,7 +16,11 @@ from musicgen.console import console, log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation import generated_files
-from musicgen.evaluation.originality import KnownPassages, known_music, known_passages
+from musicgen.evaluation.originality import (
+    TrainingMatches,
+    searchable_training_data,
+    training_matches,
+)
 from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.files import remove_if_empty, write_bytes, write_text
@@ -52,7 +56,7 @@ def main(cfg: DictConfig) -> None:
     request = build_request(model, cfg)
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, notices = read_prompts(model, cfg, request)
-    known = known_music(model, cfg.originality, cfg.data.root)
+    training_data = searchable_training_data(model, cfg.originality, cfg.data.root)
     rows = min(request.batch_size, request.num_samples * len(prompts))
     set_up_cpu(decoded=rows * parameter_count(model.model))
     names = generated_files.file_names(prompts, request.num_samples)
@@ -80,9 +84,11 @@ def main(cfg: DictConfig) -> None:
             if done:
                 pieces = {name: done[name] for name in names.values() if name in done}
                 music = {name: piece.new_score for name, (piece, _) in pieces.items()}
-                passages = None if known is None else known_passages(known, music, 0)
+                matches = None
+                if training_data is not None:
+                    matches = training_matches(training_data, music, 0)
                 seconds = time.monotonic() - start
-                write_report(cfg, model, request, pieces, notices, passages, out, seconds)
+                write_report(cfg, model, request, pieces, notices, matches, out, seconds)
 
 
 def write_report(
@@ -91,7 +97,7 @@ def write_report(
     request: GenerationRequest,
     done: dict[str, Written],
     notices: list[str],
-    passages: KnownPassages | None,
+    matches: TrainingMatches | None,
     out: Path,
     seconds: float,
 ) -> None:
@@ -107,7 +113,7 @@ def write_report(
     warn_of_first(more, NUM_NOTICES_SHOWN, MORE_NOTICES)
     notices = [*notices, *more]
     sources = {"tokenizer": model.content.tokenizer, "references": absolute_prompts(cfg.prompt)}
-    shown = generated_files.write_manifest(out, done, settings, sources, notices, passages)
+    shown = generated_files.write_manifest(out, done, settings, sources, notices, matches)
     if cfg.report:
         others = [n for n in notices if not any(n in piece.notices for piece in shown)]
         title = generated_files.report_title(pieces)

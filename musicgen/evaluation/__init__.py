@@ -1,4 +1,4 @@
-"""What `evaluate` measures: functions of inputs and settings that return the rows of a table.
+"""The measures of evaluate.py: functions that return the rows of a table, see `inputs`.
 
-Settings are those of `conf/metric/NAME.yaml`; see `inputs`. Formulas are in `musicgen.metrics`.
+The settings of a measure are in `conf/metric/NAME.yaml`, its formulas in `musicgen.metrics`.
 """

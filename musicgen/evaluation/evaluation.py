@@ -1,90 +1,82 @@
 """Evaluation of a run, or of several: losses, continuations and a verdict, on one page."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
-from itertools import combinations
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from musicgen import load
-from musicgen.console import log, warn, warn_of_first
+from musicgen.console import log
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.evaluation.descriptors import describe
-from musicgen.evaluation.generated_files import KNOWN, STYLE_NAMES, file_names, write_manifest
+from musicgen.evaluation.comparison import Comparison, comparison_row, run_differences
+from musicgen.evaluation.continuations import (
+    Task,
+    baseline_continuations,
+    compare_continuations,
+    continuation_request,
+    continue_prompts,
+    held_out_prompts,
+    original_pieces,
+    write_continuations,
+)
 from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.originality import MAX_HELD_OUT, known_passages
-from musicgen.evaluation.position_loss import (
+from musicgen.evaluation.losses import (
     Losses,
-    curve_of,
-    furthest,
-    in_units,
+    Pieces,
+    last_position,
+    losses_by_unit,
     piece_losses,
-    plot_loss_curves,
     trigram_losses,
 )
-from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, SPLITS, Pair
-from musicgen.evaluation.runs import SAME_PIECES, load_runs, name_runs, short_paths
-from musicgen.evaluation.training_data import open_training_data, piece_readers
-from musicgen.evaluation.verdict import (
-    BEFORE,
-    CHANCE,
-    DENSE,
-    HELD_OUT,
-    KEY_SHARE,
-    NATS,
-    ORIGINALS,
-    RECALLED,
-    TRAINING,
+from musicgen.evaluation.names import (
+    HELD_OUT_PIECES,
+    INITIAL_WEIGHTS,
+    NATS_PER_NOTE,
+    NATS_PER_TOKEN,
+    NATS_PER_TOKEN_BEYOND,
+    TRAINING_PIECES,
     TRIGRAM,
-    judge,
-    judge_differences,
 )
-from musicgen.files import write_bytes, write_text
-from musicgen.generation.continuation import Continuation
-from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import Prompt
-from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import Sampler
-from musicgen.metrics.differences import Values, holm, paired_difference, unpaired_difference
-from musicgen.metrics.part_writing import part_writing
+from musicgen.evaluation.position_loss import curve_of, plot_loss_curves
+from musicgen.evaluation.references import SPLITS
+from musicgen.evaluation.runs import SAME_PIECES, Run, open_runs, short_paths
+from musicgen.evaluation.verdict import Judgement, judge, judge_differences
+from musicgen.files import write_text
 from musicgen.metrics.position_loss import unit_values
-from musicgen.metrics.style import anchor_similarities, style_labels, style_similarity
-from musicgen.metrics.summary import Summary, mean_of_valid
-from musicgen.midi import Score, without_suffix
+from musicgen.metrics.summary import mean_of_valid
 from musicgen.report import ReportPiece, render_report, verdict_section
 from musicgen.report.tables import TableRow, readable, write_csv, write_json
-from musicgen.text import pluralize
-from musicgen.tokenization.base import TICKS_PER_BEAT
 from musicgen.validation import check_choice, check_int
 
 PAGE = "index.html"
-MAX_FACTOR = 2  # longest position, as a multiple of the training length
-MAX_SHOWN = 12  # pieces on the page of several runs
-PROMPT_BARS = 4
-FEW_HELD_OUT = 12  # pieces; of fewer, validation pieces are used beside test pieces
-TOKENS = 4  # in a continuation's bars, at most so many times as in those of the longest prompt
-_VOICES = ("out_of_range", "crossed", "parallel_fifths", "parallel_octaves", "melody_fit")
-MEASURES = {  # of `describe`, and of music in four voices, in words
-    "in_key_share": KEY_SHARE,
-    "notes_per_bar": DENSE,
-    "bars_recalled": RECALLED,
-    **{f"structureness_{x}": f"structureness, {x} segments" for x in ("short", "mid", "long")},
-    **{name: name.replace("_", " ") for name in _VOICES},
-}
+MAX_FACTOR = 2  # the last position that is measured, in training lengths
+MAX_SHOWN = 12  # pieces on a page of several models
+FEW_HELD_OUT = 12  # pieces; with fewer in the test split, the validation split is used too
 
 
-class Line(NamedTuple):
-    """A measure of a run by piece, and what it stands beside."""
+class HeldOut(NamedTuple):
+    """The held-out pieces that all runs have."""
 
-    measure: str
-    values: Values
-    beside: str
-    others: Values
+    names: list[str]
+    split: str  # `test`, `val`, or words for both
+
+
+class Range(NamedTuple):
+    """The positions at which the losses of all runs are measured."""
+
+    training_length: int  # the shortest of all runs
+    last: int
+
+
+class RunResults(NamedTuple):
+    """What was measured of a run."""
+
+    comparisons: list[Comparison]
+    losses: Losses  # on held-out pieces
+    trigram_losses: Losses  # on the same pieces
 
 
 def evaluation(
@@ -94,288 +86,220 @@ def evaluation(
     num_prompts: int,
     bars: int,
     num_pieces: int,
-    beside: str | None = None,
+    baseline: str | None = None,
 ) -> list[TableRow]:
-    """Judge what a run has learned, and its continuations of held-out pieces.
+    """Evaluate a run: its losses and its continuations of held-out pieces, with a verdict.
 
-    Writes `index.html`, with the verdict and the continuations, `position_loss.png` with its curves
-    as JSON, the values by piece as CSV, and the continuations as generate.py does. Of several runs,
-    it measures the same pieces, and returns the differences with the p values that chance explains
-    them; `evaluation_runs.csv` has the figures of each run.
+    Of several runs, all measure the same pieces, and the rows are the differences between each two
+    of them, with p values. Writes `index.html` with the verdict and the continuations,
+    `position_loss.png` with its curves as JSON, `evaluation_pieces.csv` with the values by piece,
+    the continuations as generate.py does, and of several runs `evaluation_runs.csv` with the
+    figures of each.
 
     Args:
         num_prompts: held-out pieces that are continued.
-        bars: that are added to each.
+        bars: number of bars of a continuation.
         num_pieces: held-out pieces, and training pieces, of which the loss is computed.
-        beside: another model, whose music stands on the page with the originals, not measured.
+        baseline: a model whose continuations of the same pieces are on the page, with the
+            originals. They are not measured.
     """
-    for name, value in (("num_prompts", num_prompts), ("bars", bars), ("num_pieces", num_pieces)):
-        check_int(name, value)
-    models = load_runs(inputs, same_tokens=False)
-    names = [name for _, name in name_runs(models)]
-    data = [open_training_data(model, inputs.root) for model in models]
-    split, pieces = _held_out_pieces(data, inputs.split)
-    # The same tokens of all runs, whatever the lengths that they were trained at.
-    length = min(furthest(model, MAX_FACTOR) for model in models)
-    trained = min(model.training_length for model in models)
-    num_pieces = inputs.max_pieces or num_pieces
-    lines: dict[str, list[Line]] = {}
-    losses: dict[str, Losses] = {}
+    check_int("num_prompts", num_prompts)
+    check_int("bars", bars)
+    check_int("num_pieces", num_pieces)
+    runs = open_runs(inputs)
+    held_out = shared_held_out(runs, inputs.split)
+    positions = shared_positions(runs)
+    results: dict[str, RunResults] = {}
     shown: list[ReportPiece] = []
-    for number, (name, model, corpus) in enumerate(zip(names, models, data, strict=True), start=1):
-        before, held = _model_before(model), [corpus.cache.names.index(piece) for piece in pieces]
-        lines[name], losses[name], trigram = _loss_lines(
-            model, before, corpus, held, num_pieces, length, trained, inputs.seed
+    for number, run in enumerate(runs, start=1):
+        result = compare_losses(
+            run, held_out, positions, num_pieces=inputs.max_pieces or num_pieces, seed=inputs.seed
         )
-        losses.setdefault(TRIGRAM, trigram)
-        prompts = _prompts(model, corpus, evenly_spaced(held, num_prompts))
-        densest = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
-        most = round(TOKENS * densest * bars)  # a model that has learned little ends no bar
-        request = model.request(bars=bars, max_new_tokens=most, seed=inputs.seed)
-        done, new = _music_lines(model, prompts, request)
-        if before is not None:
-            old = {x.measure: x.values for x in _music_lines(before, prompts, request)[1]}
-            new += [x._replace(beside=BEFORE, others=old[x.measure]) for x in new]
-        folder = out / ("continuations" if len(models) == 1 else f"continuations_{number}")
-        known, written = _write(model, corpus, done, request, split, folder)
-        lines[name] += [x for x in (*new, known) if not np.isnan([*x.values.values()]).all()]
-        several = f" ({name})" if len(models) > 1 else " (this run)" if beside else ""
-        shown += [replace(x, title=x.title + several) for x in written]
-        if beside is not None:
-            given = prompts, request, split, out / "beside"
-            shown += _music_beside(load(beside).to(inputs.device), corpus, *given)
-    rows = [{"run": name, **_row(x)} for name, each in lines.items() for x in each]
-    values = {(name, x.measure): x.values for name, each in lines.items() for x in each}
-    by_piece = [
-        {"run": name, "measure": measure, "piece": piece, "value": value}
-        for (name, measure), own in values.items()
-        for piece, value in own.items()
-    ]
-    write_csv(by_piece, out / "evaluation_pieces.csv")
-    title, judgements = f"Verdict on {short_paths(models)[0]}", judge(rows)
-    if len(models) > 1 or beside:
+        task = continuation_task(run, held_out, num_prompts, bars, seed=inputs.seed)
+        folder = out / ("continuations" if len(runs) == 1 else f"continuations_{number}")
+        comparisons, pieces = evaluate_continuations(run, task, folder)
+        results[run.name] = result._replace(comparisons=result.comparisons + comparisons)
+        if len(runs) > 1:
+            pieces = with_label(pieces, run.name)
+        elif baseline is not None:
+            pieces = with_label(pieces, "this run")
+        shown += pieces
+        if baseline is not None:
+            model = load(baseline).to(inputs.device)
+            pieces = baseline_continuations(model, run.data, task, out / "baseline")
+            shown += with_label(pieces, model.path.name)
+            shown += original_pieces(task)
+    if len(runs) > 1 or baseline is not None:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
-    if len(models) > 1:
-        write_csv(rows, out / "evaluation_runs.csv")
-        rows = _differences(lines, [x.content.vocabulary_hash for x in models], inputs.seed)
-        title, judgements = f"Comparison of {', '.join(names)}", judge_differences(rows)
-    plot, length = out / "position_loss.png", models[0].training_length
-    curves = [{"run": name, **curve_of(each, length)} for name, each in losses.items()]
-    plot_loss_curves(curves, plot, training_length=length)
-    write_json({"curves": curves}, plot.with_suffix(".json"))
-    image = plot.read_bytes() if plot.exists() else b""
-    summary = verdict_section(judgements, readable(rows), image)
+    rows, title, judgements = judge_runs(runs, results, out, seed=inputs.seed)
+    plot = write_curves(results, out, runs[0].model.training_length)
+    summary = verdict_section(judgements, readable(rows), plot)
     write_text(out / PAGE, render_report(title=title, pieces=shown, metadata={}, summary=summary))
-    for question, answer, figures, advice in judgements:
-        log(f"{question} {answer}: {figures}" + (f". {advice}." if advice else ""))
+    log_verdict(judgements)
     log(f"open {out / PAGE}")
     return rows
 
 
-def _held_out_pieces(data: Sequence[EncodedCorpus], split: str) -> tuple[str, list[str]]:
-    """Return the held-out pieces that all runs have, by name, and the name of their split.
+def with_label(pieces: Sequence[ReportPiece], label: str) -> list[ReportPiece]:
+    """Return pieces whose titles end in a label, which tells the models of a page apart."""
+    return [replace(piece, title=f"{piece.title} ({label})") for piece in pieces]
 
-    If a split has few, they are those of both that are held out. Copies of a piece count once.
+
+def log_verdict(judgements: Sequence[Judgement]) -> None:
+    """Log each question with its answer, figures and advice."""
+    for each in judgements:
+        advice = f". {each.advice}." if each.advice else ""
+        log(f"{each.question} {each.answer}: {each.figures}{advice}")
+
+
+def shared_held_out(runs: Sequence[Run], split: str) -> HeldOut:
+    """Return the pieces of a split that all runs have; copies of a piece count once.
+
+    If the split of a run has few pieces, those of the other held-out split are used too.
     """
     check_choice("split", split, SPLITS)
-    splits: Sequence[str] = (split,)
-    if any(len(corpus.cache.pieces(split)) < FEW_HELD_OUT for corpus in data):
+    splits: Sequence[str] = [split]
+    if any(len(run.data.cache.pieces(split)) < FEW_HELD_OUT for run in runs):
         splits, split = SPLITS, "validation and test"
-    pieces = [sorted(i for each in splits for i in x.cache.pieces(each)) for x in data]
-    first, *others = (
-        {x.cache.names[i]: i for i in own} for x, own in zip(data, pieces, strict=True)
-    )
-    common = [name for name in first if all(name in other for other in others)]
-    if not common:
-        raise UserError(f"no held-out pieces, or not the same of all runs; {SAME_PIECES}")
-    return split, [*{data[0].cache[first[name]].tobytes(): name for name in common}.values()]
-
-
-def _model_before(model: MusicModel) -> MusicModel | None:
-    """Return the model that a run began with, if it is here and has the same vocabulary."""
-    if (init := model.content.config.get("init")) is None:
-        return None
-    try:
-        before = load(init)
-        if before.content.vocabulary_hash != model.content.vocabulary_hash:
-            raise UserError(f"{init} has another vocabulary")
-    except UserError as error:
-        warn(f"nothing is compared with the weights before: {error}")
-        return None
-    return before.to(next(model.model.parameters()).device.type)
-
-
-def _loss_lines(
-    model: MusicModel,
-    before: MusicModel | None,
-    data: EncodedCorpus,
-    held: Sequence[int],
-    num_pieces: int,
-    length: int,
-    trained: int,
-    seed: int,
-) -> tuple[list[Line], Losses, Losses]:
-    """Return losses beside others, and those of held-out pieces: the model's, the trigram model's.
-
-    They reach up to the position `length`; those of the trained length up to `trained`.
-    """
-    names, held = data.cache.names, evenly_spaced(held, num_pieces)
-    training = evenly_spaced(data.cache.pieces("train"), num_pieces)
-    losses = {
-        HELD_OUT: piece_losses(model, data, held, length, seed, HELD_OUT),
-        TRIGRAM: trigram_losses(data, held, length),
-        TRAINING: piece_losses(model, data, training, length, seed, TRAINING),
+    names_of_runs = []
+    for run in runs:
+        indices = sorted(index for each in splits for index in run.data.cache.pieces(each))
+        names_of_runs.append([run.data.cache.names[index] for index in indices])
+    shared = set(names_of_runs[0]).intersection(*names_of_runs[1:])
+    if not shared:
+        raise UserError(f"the runs have no held-out pieces in common; {SAME_PIECES}")
+    names = [name for name in names_of_runs[0] if name in shared]
+    indices = runs[0].indices(names)
+    distinct = {
+        runs[0].data.cache[index].tobytes(): name
+        for index, name in zip(indices, names, strict=True)
     }
-    if before is not None:
-        losses[BEFORE] = piece_losses(before, data, held, length, seed, BEFORE)
-    a_note = {}
-    for kind, nats in losses.items():
-        indices = training if kind == TRAINING else held
-        values = unit_values(*in_units(nats, data, indices, length, "note"))[:, 0, 0].tolist()
-        a_note[kind] = {names[i]: x for i, x in zip(indices, values, strict=True)}
-    own = a_note.pop(HELD_OUT)
-    lines = [Line(NATS, own, beside, values) for beside, values in a_note.items()]
-    for measure, part in (
-        ("nats a token, trained length", slice(trained)),
-        ("nats a token, beyond it", slice(trained, length)),
-    ):
-        values, others = (
-            {names[i]: mean_of_valid(x[0, part]) for i, x in zip(held, losses[kind], strict=True)}
-            for kind in (HELD_OUT, TRIGRAM)
-        )
-        lines.append(Line(measure, values, TRIGRAM, others))
-    return lines, losses[HELD_OUT], losses[TRIGRAM]
+    return HeldOut(list(distinct.values()), split)
 
 
-def _prompts(model: MusicModel, data: EncodedCorpus, pieces: Sequence[int]) -> list[Prompt]:
-    """Return the beginnings of pieces that are longer, and short enough for the model."""
-    longest = model.model.position.max_length or np.inf
-    prompts, errors = [], []
-    for name, read in piece_readers(data, pieces).items():
-        try:
-            prompt = model.prompt(read(), name, PROMPT_BARS)
-        except UserError as error:
-            errors.append(f"left out: {error}")
-            continue
-        if len(prompt.tokens) < longest and prompt.piece.end > prompt.end_tick:
-            prompts.append(prompt)
-    warn_of_first(errors, NUM_SKIPPED_SHOWN)
-    if not prompts:
-        raise UserError(f"no held-out piece has more than {PROMPT_BARS} bars to continue")
-    return prompts
+def shared_positions(runs: Sequence[Run]) -> Range:
+    """Return the positions at which the losses of all runs can be compared."""
+    training_length = min(run.model.training_length for run in runs)
+    return Range(training_length, min(last_position(run.model, MAX_FACTOR) for run in runs))
 
 
-def _write(
-    model: MusicModel,
-    data: EncodedCorpus,
-    done: Sequence[Continuation],
-    request: GenerationRequest,
-    split: str,
-    out: Path,
-) -> tuple[Line, list[ReportPiece]]:
-    """Write continuations as generate.py does; return their known passages, and what is shown."""
-    names = file_names([c.prompt for c in done], 1)
-    files = {names[id(c.prompt), c.sample]: (c, c.midi_file()) for c in done}
-    for file, (_, (content, _, _)) in files.items():
-        write_bytes(out / file, content)
-    known = known_passages(data, {f: c.new_score for f, (c, _) in files.items()}, MAX_HELD_OUT)
-    settings = {"checkpoint": str(model.path), **asdict(request)}
-    references = split if split in SPLITS else None
-    provenance = {"tokenizer": model.content.tokenizer, "references": references}
-    shown = write_manifest(out, files, settings, provenance, [], known)
-    shown = [replace(x, midi_file=f"{out.name}/{x.midi_file}", metadata={}) for x in shown]
-    kinds = known.passages, known.held_out
-    lengths, others = ({k: float(x.num_notes) for k, x in kind.items()} for kind in kinds)
-    return Line(KNOWN, lengths, HELD_OUT, others), shown
+def continuation_task(
+    run: Run, held_out: HeldOut, num_prompts: int, bars: int, *, seed: int
+) -> Task:
+    """Return the prompts and the request of a run: evenly spaced held-out pieces."""
+    indices = evenly_spaced(run.indices(held_out.names), num_prompts)
+    prompts = held_out_prompts(run.model, run.data, indices)
+    request = continuation_request(run.model, prompts, bars, seed)
+    return Task(prompts, request, held_out.split)
 
 
-def _music_beside(
-    model: MusicModel,
-    data: EncodedCorpus,
-    prompts: Sequence[Prompt],
-    request: GenerationRequest,
-    split: str,
-    out: Path,
-) -> list[ReportPiece]:
-    """Return the prompts as another model continues them, and as they go on in their pieces."""
-    held = [data.cache.names.index(prompt.name) for prompt in prompts]
-    request = replace(request, sampling=model.sampling())
-    sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
-    done = [*sampler.continuations(_prompts(model, data, held))]
-    _, written = _write(model, data, done, request, split, out)
-    shown = [replace(x, title=f"{x.title} ({model.path.name})") for x in written]
-    for prompt in prompts:
-        later = prompt.piece.bar_starts()[PROMPT_BARS + (request.bars or 0) :]
-        own = prompt.piece.clip(0, int([*later, prompt.piece.end][0]))
-        title = f"{without_suffix(prompt.name)}, the original"
-        shown.append(ReportPiece(title, own, prompt.end_tick, None, {}))
-    return shown
+def compare_losses(
+    run: Run, held_out: HeldOut, positions: Range, *, num_pieces: int, seed: int
+) -> RunResults:
+    """Compare the loss on held-out pieces with that of a trigram model, and with two more.
 
-
-def _row(line: Line) -> TableRow:
-    """Return the means of a measure and of what it stands beside, and their difference."""
-    paired = line.values.keys() == line.others.keys()
-    compare = paired_difference if paired else unpaired_difference
-    row: TableRow = {"measure": line.measure}
-    for prefix, values in (("", line.values), ("beside_", line.others)):
-        found = Summary.of(values.values())
-        row |= {f"{prefix}{name}": getattr(found, name) for name in ("n", "mean", "low", "high")}
-        row.setdefault("beside", line.beside)
-    _, mean, low, high, *_ = compare(line.values, line.others)
-    return row | {"difference": mean, "difference_low": low, "difference_high": high}
-
-
-def _differences(
-    lines: Mapping[str, Sequence[Line]], vocabularies: Sequence[str], seed: int
-) -> list[TableRow]:
-    """Return a row for each measure and pair of runs: the second less the first."""
-    values = {run: {x.measure: x.values for x in each} for run, each in lines.items()}
-    rows: list[TableRow] = []
-    for (first, own), (second, other) in combinations(zip(values, vocabularies, strict=True), 2):
-        shared = (name for name in values[first] if name in values[second])
-        # A token of one vocabulary says more or less than one of another.
-        for measure in (x for x in shared if own == other or "a token" not in x):
-            old, new = values[first][measure], values[second][measure]
-            n, mean, low, high, p, (new_mean, old_mean) = paired_difference(new, old, seed=seed)
-            row = {"measure": measure, "first": first, "second": second, "n": n}
-            row |= {"first_mean": old_mean, "second_mean": new_mean}
-            rows.append({**row, "difference": mean, "low": low, "high": high, "p_holm": p})
-    corrected = holm([row["p_holm"] for row in rows])
-    return [{**row, "p_holm": p} for row, p in zip(rows, corrected, strict=True)]
-
-
-def _music_lines(
-    model: MusicModel, prompts: Sequence[Prompt], request: GenerationRequest
-) -> tuple[list[Continuation], list[Line]]:
-    """Continue prompts; return also what this is like, beside the music that follows them."""
-    log(f"continuing {pluralize(len(prompts), 'pieces')} with {model.path}")
-    names = [prompt.name for prompt in prompts]
-    sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
-    done = sorted(sampler.continuations([*prompts]), key=lambda c: names.index(c.prompt.name))
-    pairs = [
-        Pair(p.name, p.name, c.new_score, p.piece, p.end_tick / TICKS_PER_BEAT)
-        for c, p in zip(done, prompts, strict=True)
+    These are the loss on training pieces and, if they are known, that of the initial weights.
+    """
+    cache = run.data.cache
+    indices = evenly_spaced(run.indices(held_out.names), num_pieces)
+    pieces = Pieces(run.data, indices, positions.last)
+    training = pieces._replace(indices=evenly_spaced(cache.pieces("train"), num_pieces))
+    losses = piece_losses(run.model, pieces, seed=seed, name=HELD_OUT_PIECES)
+    of_trigram = trigram_losses(pieces)
+    of_training = piece_losses(run.model, training, seed=seed, name=TRAINING_PIECES)
+    per_note = nats_per_note(losses, pieces)
+    baselines = {
+        TRIGRAM: nats_per_note(of_trigram, pieces),
+        TRAINING_PIECES: nats_per_note(of_training, training),
+    }
+    if run.initial is not None:
+        of_initial = piece_losses(run.initial, pieces, seed=seed, name=INITIAL_WEIGHTS)
+        baselines[INITIAL_WEIGHTS] = nats_per_note(of_initial, pieces)
+    comparisons = [
+        Comparison(NATS_PER_NOTE, per_note, baseline, values)
+        for baseline, values in baselines.items()
     ]
-    own = [(pair.name, pair.own_continuation()) for pair in pairs]
-    new = {pair.name: _describe(pair.continuation, pair) for pair in pairs}
-    old = {pair.name: _describe(score, pair) for (_, score), pair in zip(own, pairs, strict=True)}
-    lines = []
-    for measure in MEASURES.values():
-        values, others = ({k: row[measure] for k, row in rows.items()} for rows in (new, old))
-        lines.append(Line(measure, values, ORIGINALS, others))
-    wholes = {pair.name: pair.reference for pair in pairs}
-    anchors = anchor_similarities(own, style_labels(wholes), wholes.__getitem__)
-    for profile, found in anchors.items():
-        values = {x.name: style_similarity(x.continuation, x.reference, profile) for x in pairs}
-        others = dict(zip(names, found["chance"], strict=True))
-        lines.append(Line(STYLE_NAMES[f"style, {profile}"], values, CHANCE, others))
-    return done, lines
+    trained = slice(positions.training_length)
+    beyond = slice(positions.training_length, positions.last)
+    for measure, part in ((NATS_PER_TOKEN, trained), (NATS_PER_TOKEN_BEYOND, beyond)):
+        values = nats_per_token(losses, pieces, part)
+        baseline_values = nats_per_token(of_trigram, pieces, part)
+        comparisons.append(Comparison(measure, values, TRIGRAM, baseline_values))
+    return RunResults(comparisons, losses, of_trigram)
 
 
-def _describe(score: Score, pair: Pair) -> dict[str, float]:
-    """Return the measures of `MEASURES` of a pair's continuation, or the original's own."""
-    found = describe(score, pair)
-    if not any(track.is_drum for track in score.tracks):
-        with suppress(UserError):  # it is not in four voices
-            found |= part_writing(score)
-    return {words: found.get(name, np.nan) for name, words in MEASURES.items()}
+def nats_per_note(losses: Losses, pieces: Pieces) -> dict[str, float]:
+    """Return the nats per note of each piece, by its name."""
+    values = unit_values(*losses_by_unit(losses, pieces, "note"))[:, 0, 0].tolist()
+    names = [pieces.data.cache.names[index] for index in pieces.indices]
+    return dict(zip(names, values, strict=True))
+
+
+def nats_per_token(losses: Losses, pieces: Pieces, part: slice) -> dict[str, float]:
+    """Return the mean loss of each piece in a range of positions, by its name."""
+    names = [pieces.data.cache.names[index] for index in pieces.indices]
+    means = [mean_of_valid(nats[0, part]) for nats in losses]
+    return dict(zip(names, means, strict=True))
+
+
+def evaluate_continuations(
+    run: Run, task: Task, folder: Path
+) -> tuple[list[Comparison], list[ReportPiece]]:
+    """Continue the prompts with a run; compare with the originals and with the initial weights.
+
+    Returns:
+        The comparisons that are defined for a piece at least, and the pieces of the report.
+    """
+    continuations = continue_prompts(run.model, task.prompts, task.request)
+    comparisons = compare_continuations(continuations)
+    if run.initial is not None:
+        of_initial = continue_prompts(run.initial, task.prompts, task.request)
+        initial_values = {each.measure: each.values for each in compare_continuations(of_initial)}
+        comparisons += [
+            Comparison(measure, values, INITIAL_WEIGHTS, initial_values[measure])
+            for measure, values, *_ in comparisons
+        ]
+    match, shown = write_continuations(run.model, run.data, continuations, task, folder)
+    comparisons.append(match)
+    return [x for x in comparisons if not np.isnan([*x.values.values()]).all()], shown
+
+
+def judge_runs(
+    runs: Sequence[Run], results: Mapping[str, RunResults], out: Path, *, seed: int
+) -> tuple[list[TableRow], str, list[Judgement]]:
+    """Return the table, the title and the verdict; write the values of runs and pieces as CSV."""
+    comparisons = {name: result.comparisons for name, result in results.items()}
+    rows: list[TableRow] = []
+    values_by_piece: dict[tuple[str, str, str], float] = {}
+    for name, of_run in comparisons.items():
+        for comparison in of_run:
+            rows.append({"run": name, **comparison_row(comparison)})
+            for piece, value in comparison.values.items():
+                values_by_piece[name, comparison.measure, piece] = value
+    columns = ("run", "measure", "piece")
+    by_piece: list[TableRow] = [
+        {**dict(zip(columns, key, strict=True)), "value": value}
+        for key, value in values_by_piece.items()
+    ]
+    write_csv(by_piece, out / "evaluation_pieces.csv")
+    judgements = judge(rows)
+    if len(runs) == 1:
+        return rows, f"Verdict on {short_paths([runs[0].model])[0]}", judgements
+    write_csv(rows, out / "evaluation_runs.csv")
+    vocabularies = [run.model.content.vocabulary_hash for run in runs]
+    differences = run_differences(comparisons, vocabularies, seed=seed)
+    title = f"Comparison of {', '.join(comparisons)}"
+    return differences, title, judge_differences(differences)
+
+
+def write_curves(results: Mapping[str, RunResults], out: Path, training_length: int) -> bytes:
+    """Write the loss by position as a plot and as JSON; return the plot, or nothing if it fails."""
+    losses: dict[str, Losses] = {}
+    for name, result in results.items():
+        losses[name] = result.losses
+        losses.setdefault(TRIGRAM, result.trigram_losses)
+    curves = [{"run": name, **curve_of(each, training_length)} for name, each in losses.items()]
+    plot = out / "position_loss.png"
+    plot_loss_curves(curves, plot, training_length=training_length)
+    write_json({"curves": curves}, plot.with_suffix(".json"))
+    return plot.read_bytes() if plot.exists() else b""

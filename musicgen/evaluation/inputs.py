@@ -1,7 +1,7 @@
-"""What a measure is given: models, folders, pieces.
+"""The settings that all measures share: models, folders, pieces.
 
-A measure is a function of these and its own settings, which returns the rows of its table and may
-write further files to the folder `out`: `measure(inputs, out, **settings) -> list[TableRow]`.
+A measure is a function `measure(inputs, out, **settings) -> list[TableRow]`. It returns the rows of
+its table, and may write plots and further tables to the folder `out`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from musicgen.validation import check_int
 
 @dataclass(frozen=True)
 class Inputs:
-    """What to measure: the settings of `conf/evaluate.yaml`; `root` is its `data.root`."""
+    """The shared settings of `conf/evaluate.yaml`, which explains them; `root` is `data.root`."""
 
     checkpoint: str
     split: str
@@ -35,5 +35,5 @@ class Inputs:
 
     @property
     def checkpoints(self) -> list[str]:
-        """The paths of `runs`, or that of `checkpoint`."""
+        """The paths of `runs`, otherwise that of `checkpoint`."""
         return list(self.runs or [self.checkpoint])

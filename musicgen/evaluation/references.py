@@ -1,4 +1,4 @@
-"""The files of prompts, and pairs of generated pieces with the pieces of their prompts."""
+"""Generated pieces, the originals that their prompts were taken from, and pairs of both."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 
 MANIFEST = "generation.json"
-"""What generate.py writes about its MIDI files, beside them."""
+"""The file in which generate.py describes the MIDI files of its folder."""
 
 SPLITS = ("val", "test")
 NUM_SKIPPED_SHOWN = 5
@@ -33,23 +33,32 @@ Originals = Mapping[str, Callable[[], Score]]
 
 
 class Manifest(NamedTuple):
-    """What generate.py says about its folder; empty for any other folder of MIDI files."""
+    """The description of a folder that generate.py wrote; empty for any other folder."""
 
-    pieces: Mapping[str, Mapping[str, Any]] = {}  # rows by file name
+    pieces: Mapping[str, Mapping[str, Any]] = {}  # entries by file name
     tokenizer: Tokenizer | None = None  # of the model
     references: str | list[str] | None = None  # the prompts, as `prompt=` names them
-    checkpoint: str | None = None
+    checkpoint: str | None = None  # of the model, if it is still there
+
+
+class GeneratedPiece(NamedTuple):
+    """A file of a folder of generated music."""
+
+    original: str  # name of the prompt; the file's own name without a prompt
+    score: Score
+    prompt_end: int  # tick at which the prompt ends
+    continuation: Score  # what follows, on the tokenizer's grid if the tokenizer is known
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A generated piece without its prompt, and the piece that its prompt was taken from."""
+    """A continuation, and the piece that its prompt was taken from."""
 
-    file: str  # name of the generated piece
+    file: str  # name of the generated file
     name: str  # of the reference
-    continuation: Score
-    reference: Score
-    prompt_beats: float  # of the reference, from its beginning, that the model was shown
+    continuation: Score  # without the prompt
+    reference: Score  # the original
+    prompt_beats: float  # length of the prompt, from the beginning of the reference
 
     @property
     def prompt_end(self) -> int:
@@ -62,21 +71,23 @@ class Pair:
         return self.reference.clip(0, self.prompt_end), int(bars.sum())
 
     def key(self) -> Key | None:
-        """Return the key of the prompt, of the whole reference without one."""
+        """Return the key of the prompt; without a prompt, that of the whole reference."""
         prompt, _ = self.prompt()
         return find_key(pitched_notes(prompt if prompt.num_notes else self.reference))
 
-    def own_continuation(self) -> Score:
+    def original_continuation(self) -> Score:
         """Return the reference's music after the prompt, as long as the continuation."""
-        ticks, new, start = self.reference.ticks_per_beat, self.continuation, self.prompt_end
-        return self.reference.clip(start, start + new.end * ticks // new.ticks_per_beat)
+        new = self.continuation
+        length = new.end * self.reference.ticks_per_beat // new.ticks_per_beat
+        return self.reference.clip(self.prompt_end, self.prompt_end + length)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read what generate.py wrote about a folder; an empty manifest if it wrote nothing.
+    """Return the manifest of a folder; an empty one if generate.py did not write the folder.
 
     Raises:
-        UserError: there is no MIDI file, or the manifest is damaged, or its tokenizer not ours.
+        UserError: the folder has no MIDI file, the manifest is damaged, or it names a tokenizer
+            that is not of musicgen.
     """
     find_music(folder)
     path = folder / MANIFEST
@@ -84,7 +95,7 @@ def read_manifest(folder: Path) -> Manifest:
         return Manifest()
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        pieces = {row["file"]: row for row in content["pieces"]}
+        pieces = {entry["file"]: entry for entry in content["pieces"]}
         config, references = content.get("tokenizer"), content.get("references")
         checkpoint = content.get("settings", {}).get("checkpoint")
         checkpoint = checkpoint if checkpoint and Path(checkpoint).exists() else None
@@ -96,15 +107,22 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
-    """Open the originals: a folder, a file, or held-out pieces of a checkpoint's corpus.
+    """Return the originals: of a folder, a file, or a held-out split of a checkpoint's corpus.
 
-    Without the setting, the manifest says where the prompts came from. Each is read once, from its
-    first bar with a note on; through the tokenizer if it is known, so that quantisation, dropped
-    instruments and metre are the same on both sides.
+    Without the setting `references`, the manifest says where the prompts came from. A piece is read
+    when it is first asked for, from its first bar with a note. If the tokenizer is known, the piece
+    passes through it, so that quantisation, dropped instruments and metre are the same on both
+    sides.
+
+    Raises:
+        UserError: neither the setting nor the manifest names the originals.
     """
     place = inputs.references or manifest.references
     if place is None:
-        raise UserError("give the folder of the originals: references=DIR (or val or test)")
+        raise UserError(
+            "nothing says where the originals are; give their folder, references=DIR, or val or "
+            "test"
+        )
     if place in SPLITS:
         data = open_training_data(load(manifest.checkpoint or inputs.checkpoint), inputs.root)
         sources = piece_readers(data, data.split(str(place)))
@@ -118,43 +136,49 @@ def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
     return {name: cache(partial(original, name)) for name in sources}
 
 
-def usual_measure(inputs: Inputs) -> str:
-    """Return what to measure: a run; or generated files, beside their originals or as a set."""
-    folder, place = inputs.generated, inputs.references
-    if not folder or place is None or place in SPLITS:
-        return "style" if folder or place else "evaluation"
-    pieces = read_manifest(Path(folder).expanduser()).pieces
-    prompts = [pieces.get(file, {}).get("prompt", file) for file in prompt_files(folder)]
-    stems = (
-        {without_suffix(PurePosixPath(name).name) for name in names}
-        for names in (prompts, prompt_files(place))
-    )
-    return "style" if set.intersection(*stems) else "descriptors"
+def default_measure(inputs: Inputs) -> str:
+    """Return the measure that `metrics=null` stands for.
+
+    It is `evaluation` of a run; of generated files `style`, or `descriptors` if `references` is a
+    folder in which no file has the name of a generated one.
+    """
+    generated, references = inputs.generated, inputs.references
+    if not generated:
+        return "style" if references else "evaluation"
+    if references is None or references in SPLITS:
+        return "style"
+    pieces = read_manifest(Path(generated).expanduser()).pieces
+    prompts = [pieces.get(file, {}).get("prompt", file) for file in prompt_files(generated)]
+    stems = {_stem(name) for name in prompts}
+    reference_stems = {_stem(name) for name in prompt_files(references)}
+    return "style" if stems & reference_stems else "descriptors"
 
 
-def read_pieces(
-    folder: Path, tokenizer: Tokenizer | None
-) -> dict[str, tuple[str, Score, int, Score]]:
-    """Return each file that can be read, its piece, music, prompt's end, and what follows that.
+def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, GeneratedPiece]:
+    """Return the pieces of a folder by the names of their files.
 
-    The piece, of which there may be several samples, is the prompt's, without one the file's own.
-    What follows is on the tokenizer's grid if that is known.
+    Files that cannot be read are left out with a warning.
 
     Raises:
         UserError: no file can be read.
     """
-    found, pieces, skipped = {}, read_manifest(folder).pieces, []
+    found: dict[str, GeneratedPiece] = {}
+    skipped: list[str] = []
+    entries = read_manifest(folder).pieces
     for path in find_music(folder):
         file = path.relative_to(folder).as_posix()
-        row = pieces.get(file, {})
-        prompt, end = row.get("prompt", file), row.get("prompt end", 0)
-        own = file if prompt == FROM_NOTHING else prompt
+        entry = entries.get(file, {})
+        prompt, end = entry.get("prompt", file), entry.get("prompt end", 0)
+        original = file if prompt == FROM_NOTHING else prompt
         try:
             score = read(path)
-            new = score.clip(end, score.end + 1)
-            found[file] = own, score, end, new if tokenizer is None else on_grid(tokenizer, new)
+            continuation = score.clip(end, score.end + 1)
+            if tokenizer is not None:
+                continuation = on_grid(tokenizer, continuation)
         except UserError as error:
             skipped.append(f"left out: {file}: {str(error).removeprefix(f'{path}: ')}")
+            continue
+        found[file] = GeneratedPiece(original, score, end, continuation)
     warn_of_first(skipped, NUM_SKIPPED_SHOWN)
     if not found:
         raise UserError(f"{folder}: no file can be read")
@@ -162,25 +186,37 @@ def read_pieces(
 
 
 def find_original(file: str, names: Iterable[str]) -> str:
-    """Return the name of a file's original: the file's own, else the one that has its stem.
+    """Return the name of a file's original: the same name, or else the only one with its stem.
 
     Raises:
-        UserError: no name has the stem, or several have it.
+        UserError: no name has the stem, or several names have it.
     """
-    stem = without_suffix(PurePosixPath(file).name)
     if file in names:
         return file
-    found = [name for name in names if without_suffix(PurePosixPath(name).name) == stem]
+    found = [name for name in names if _stem(name) == _stem(file)]
     if len(found) != 1:
-        raise UserError(f"no file of the references is named {stem}")
+        count = "no file" if not found else "more than one file"
+        raise UserError(f"{count} of the references is named {_stem(file)}")
     return found[0]
 
 
-def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Originals, list[Pair]]:
-    """Open the originals of a folder of generated files, and pair the files with them.
+def _stem(name: str) -> str:
+    """Return the name of a file without folders and suffix."""
+    return without_suffix(PurePosixPath(name).name)
 
-    The original of a file is the prompt that the manifest names, else the file of the same name.
-    Files without one are left out with the reason; raises `UserError` if all are.
+
+def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Originals, list[Pair]]:
+    """Return the originals of a folder of generated files, and pairs of both.
+
+    The original of a file is the prompt that the manifest names, otherwise the file of the same
+    name. Files without an original are left out with a warning.
+
+    Args:
+        generated: the folder.
+        measure: what asks for it, for messages.
+
+    Raises:
+        UserError: no folder is given, or no file has an original.
     """
     if not generated:
         raise UserError(f"metrics={measure} needs generated=, a folder that generate.py wrote")
@@ -189,9 +225,9 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     originals = open_originals(inputs, manifest)
     pairs: list[Pair] = []
     skipped: list[str] = []
-    for file, (*_, new) in read_pieces(folder, manifest.tokenizer).items():
-        row = manifest.pieces.get(file, {})
-        prompt = row.get("prompt", file)
+    for file, piece in read_pieces(folder, manifest.tokenizer).items():
+        entry = manifest.pieces.get(file, {})
+        prompt = entry.get("prompt", file)
         try:
             if prompt == FROM_NOTHING:
                 raise UserError("generated without a prompt")
@@ -200,10 +236,11 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
         except UserError as error:
             skipped.append(f"{file}: {error}")
             continue
-        pairs.append(Pair(file, name, new, reference, row.get("prompt beats", 0)))
+        beats = entry.get("prompt beats", 0)
+        pairs.append(Pair(file, name, piece.continuation, reference, beats))
     if not pairs:
         raise UserError(
-            f"nothing to compare: {skipped[0]} (1 of {len(skipped)}); give references=DIR, a "
+            f"no file has an original: {skipped[0]} (1 of {len(skipped)}); give references=DIR, a "
             "folder whose files have the names of the generated ones"
         )
     warn_of_first([f"left out: {reason}" for reason in skipped], NUM_SKIPPED_SHOWN)
@@ -212,7 +249,7 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
 
 
 def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
-    """Return the music files of a file or folder, or of several, by names that are unique.
+    """Return the music files of a file or folder, or of several, by unique names.
 
     Raises:
         UserError: a file or folder is missing, or a folder holds no music file.
@@ -233,7 +270,7 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
 
 
 def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | None:
-    """Return what `prompt_files` takes with absolute paths; a split and None as they are."""
+    """Return the argument of `prompt_files` with absolute paths; splits and None as they are."""
     if prompt is None or prompt in SPLITS:
         return prompt
     names = [prompt] if isinstance(prompt, str) else prompt
@@ -241,7 +278,7 @@ def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | No
 
 
 def _in_home(name: str) -> Path:
-    """Return a path with `~` for the home folder, which may also begin the name of a file."""
+    """Return a path with `~` replaced by the home folder, unless `~` begins the name of a file."""
     try:
         return own_or_example(Path(name).expanduser())
     except RuntimeError:  # no user has this name

@@ -2,18 +2,49 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
 from musicgen import load
-from musicgen.console import log
+from musicgen.console import log, warn
+from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
+from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.run_folders import OVERRIDES
 
 SAME_PIECES = "compare runs with the same held-out pieces"
+
+
+class RunName(NamedTuple):
+    """The name of a run, and that of its group: the runs that differ only in their seeds."""
+
+    group: str
+    name: str
+
+
+class Run(NamedTuple):
+    """A run with its corpus."""
+
+    name: str
+    model: MusicModel
+    data: EncodedCorpus
+    initial: MusicModel | None  # with the weights that training started from, if known
+
+    def indices(self, names: Sequence[str]) -> list[int]:
+        """Return the indices of pieces in the corpus."""
+        return [self.data.cache.names.index(name) for name in names]
+
+
+def open_runs(inputs: Inputs) -> list[Run]:
+    """Load the runs to compare, their corpora, and the models that they started from."""
+    models = load_runs(inputs, same_tokens=False)
+    return [
+        Run(each.name, model, open_training_data(model, inputs.root), initial_model(model))
+        for each, model in zip(name_runs(models), models, strict=True)
+    ]
 
 
 def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
@@ -23,70 +54,108 @@ def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
         same_tokens: whether they must have one vocabulary and the same pieces in each split.
 
     Raises:
-        UserError: runs have other corpora than the first, or one is given twice.
+        UserError: a run has another corpus than the first one, or a run is given twice.
     """
-    runs: list[MusicModel] = []
+    models: list[MusicModel] = []
     for path in inputs.checkpoints:
-        run = load(path).to(inputs.device)
-        log(run.content.describe(run.path))
-        if run.path.resolve() in [each.path.resolve() for each in runs]:
+        model = load(path).to(inputs.device)
+        log(model.content.describe(model.path))
+        if model.path.resolve() in [other.path.resolve() for other in models]:
             raise UserError(f"runs: {path} is given twice; give each run once")
-        runs.append(run)
-    configs = [run.content.config for run in runs]
+        models.append(model)
+    configs = [model.content.config for model in models]
     # Published models have no root.
-    moved = inputs.root is not None or not all("root" in config["data"] for config in configs)
-    kinds: list[list[Any]] = []
-    for run, config in zip(runs, configs, strict=True):
-        kinds.append([{**config["data"], "root": None if moved else config["data"]["root"]}])
+    compare_roots = inputs.root is None and all("root" in config["data"] for config in configs)
+    first_corpus: list[Any] | None = None
+    for model, config in zip(models, configs, strict=True):
+        root = config["data"]["root"] if compare_roots else None
+        corpus: list[Any] = [{**config["data"], "root": root}]
         if same_tokens:
-            loader = (config["loader"].get(x) for x in ("val_fraction", "test_fraction", "chords"))
-            kinds[-1] += [run.content.vocabulary_hash, *loader]
-        if kinds[-1] != kinds[0]:
+            corpus.append(model.content.vocabulary_hash)
+            for name in ("val_fraction", "test_fraction", "chords"):
+                corpus.append(config["loader"].get(name))
+        first_corpus = first_corpus or corpus
+        if corpus != first_corpus:
             raise UserError(
-                f"runs: {run.path} was trained with another vocabulary, corpus or split than "
-                f"{runs[0].path}; {SAME_PIECES}"
+                f"runs: {model.path} was trained with another vocabulary, corpus or split than "
+                f"{models[0].path}; {SAME_PIECES}"
             )
-    return runs
+    return models
 
 
-def name_runs(runs: Sequence[MusicModel]) -> list[tuple[str, str]]:
-    """Return the group of each run, and its own name.
+def initial_model(model: MusicModel) -> MusicModel | None:
+    """Return the model that a run started from, if it is found and has the same vocabulary."""
+    init = model.content.config.get("init")
+    if init is None:
+        return None
+    try:
+        initial = load(init)
+        if initial.content.vocabulary_hash != model.content.vocabulary_hash:
+            raise UserError(f"{init} has another vocabulary")
+    except UserError as error:
+        warn(f"no comparison with the initial weights: {error}")
+        return None
+    return initial.to(next(model.model.parameters()).device.type)
+
+
+def name_runs(models: Sequence[MusicModel]) -> list[RunName]:
+    """Return the name of each run and of its group.
 
     A group is named by the arguments that not all runs were trained with, such as `position=rope`,
-    or `position=default` where it was not given; its runs differ in seed and logger alone. Other
+    or `position=default` where it was not given; its runs differ in seed and logger only. Other
     runs with the same arguments, such as two checkpoints of one run, are named by their folders.
     """
-    files = [_folder(run.path) / OVERRIDES for run in runs]
-    given: list[dict[str, str]] = [{} for _ in runs]
-    if all(file.is_file() for file in files):  # published models have none
-        given = [dict(str(x).partition("=")[::2] for x in OmegaConf.load(file)) for file in files]
-    keys = dict.fromkeys(key for each in given for key in each if key not in ("seed", "logger"))
-    differ = [key for key in keys if len({each.get(key) for each in given}) > 1]
-    labels = [", ".join(f"{x}={each.get(x, 'default')}" for x in differ) for each in given]
     names = []
-    for run, label, folder in zip(runs, labels, short_paths(runs), strict=True):
-        members = [x.content for x, other in zip(runs, labels, strict=True) if other == label]
-        seeds = {content.config.get("seed") for content in members}
-        alike = None not in seeds and len({content.identity for content in members}) == 1
-        if len(members) == 1:
-            names.append((label or (folder if len(runs) > 1 else "model"),) * 2)
-        elif alike and len(seeds) == len(members):
-            group = label or "model"
-            names.append((group, f"{group}, seed {run.content.config['seed']}"))
+    labels = _argument_labels(models)
+    for model, label, folder in zip(models, labels, short_paths(models), strict=True):
+        group = [m.content for m, other in zip(models, labels, strict=True) if other == label]
+        if len(group) == 1:
+            name = label or (folder if len(models) > 1 else "model")
+            names.append(RunName(name, name))
+            continue
+        seeds = {content.config.get("seed") for content in group}
+        same_identity = len({content.identity for content in group}) == 1
+        if same_identity and None not in seeds and len(seeds) == len(group):
+            name = label or "model"
+            names.append(RunName(name, f"{name}, seed {model.content.config['seed']}"))
         else:
-            names.append((folder, folder))
+            names.append(RunName(folder, folder))
     return names
 
 
-def _folder(path: Path) -> Path:
+def _argument_labels(models: Sequence[MusicModel]) -> list[str]:
+    """Return for each run the arguments that not all runs have, such as `position=rope`."""
+    files = [_run_folder(model.path) / OVERRIDES for model in models]
+    if not all(file.is_file() for file in files):  # published models have none
+        return ["" for _ in models]
+    arguments = []
+    for file in files:
+        pairs = [str(argument).partition("=") for argument in OmegaConf.load(file)]
+        arguments.append({key: value for key, _, value in pairs})
+    keys = dict.fromkeys(key for each in arguments for key in each)
+    different = [
+        key
+        for key in keys
+        if key not in ("seed", "logger") and len({each.get(key) for each in arguments}) > 1
+    ]
+    return [
+        ", ".join(f"{key}={each.get(key, 'default')}" for key in different) for each in arguments
+    ]
+
+
+def _run_folder(path: Path) -> Path:
     """Return the folder of a run, given a checkpoint in it; other paths as they are."""
     return path.parent.parent if path.parent.name == "checkpoints" else path
 
 
-def short_paths(runs: Sequence[MusicModel]) -> list[str]:
-    """Return the runs' folders, or their files if two are of one folder, as far as they differ."""
-    folders = [_folder(run.path) for run in runs]
-    paths = folders if len({*folders}) == len(runs) else [run.path for run in runs]
+def short_paths(models: Sequence[MusicModel]) -> list[str]:
+    """Return the runs' folders without the parents that all of them have.
+
+    If two runs are checkpoints of one folder, these are the paths of their files.
+    """
+    paths = [_run_folder(model.path) for model in models]
+    if len({*paths}) < len(models):
+        paths = [model.path for model in models]
     parts = [[part for part in path.parts if part != "checkpoints"] for path in paths]
     while len(parts) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
         parts = [p[1:] for p in parts]

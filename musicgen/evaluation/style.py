@@ -1,4 +1,4 @@
-"""Style: continuations against the pieces of their prompts, and whether they keep it."""
+"""Style similarity of continuations to their originals, as a whole and over time."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,11 +36,12 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
     """Measure the style similarity of continuations to the pieces of their prompts.
 
     As published (Liutkus et al. 2021, appendix C.2), the continuation without its prompt is
-    compared with the whole piece from which the prompt was taken; also in four parts of equal
-    length, and role by role. Anchors say what real music reaches, see `anchor_similarities`.
+    compared with the whole piece from which the prompt was taken. The same is done for four parts
+    of the continuation of equal length, and for each role. Anchors are the similarities of real
+    music, see `anchor_similarities`.
 
     Args:
-        anchor_pieces: originals that the anchors are measured with; 0: no anchors.
+        anchor_pieces: number of originals for the anchors; 0: no anchors.
     """
     check_int("anchor_pieces", anchor_pieces, minimum=0)
     originals, pairs = open_pairs(inputs, inputs.generated, "style")
@@ -55,9 +56,9 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
             warn(f"left out: {error}")
             return None
 
-    own = [(name, first[name].own_continuation()) for name in names]
+    parts = [(name, first[name].original_continuation()) for name in names]
     labels = style_labels(originals)
-    anchors = anchor_similarities(track(own, "anchors"), labels, original, seed=inputs.seed)
+    anchors = anchor_similarities(track(parts, "anchors"), labels, original, seed=inputs.seed)
     for profile, by_anchor in anchors.items():
         for anchor, values in by_anchor.items():
             rows += [
@@ -71,9 +72,9 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
 def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
     """Measure the style similarity of successive parts of continuations, of one or more folders.
 
-    Each part of a continuation is compared with the whole piece of its prompt. A point of the
-    figure, in the column `piece`, is a style, the mean over its pieces, or a piece without a style
-    (Liutkus et al. 2021, figure 5).
+    Each of four parts of a continuation is compared with the whole piece of its prompt (Liutkus et
+    al. 2021, figure 5). The column `piece` names a style, whose value is the mean over its pieces,
+    or a piece that has no style.
     """
     folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
     if not folders:
@@ -100,7 +101,7 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
 
 
 def piece_rows(pair: Pair) -> Iterator[TableRow]:
-    """Yield the similarities of a continuation to its reference: whole, by part and by role."""
+    """Yield rows of a continuation: its similarities as a whole, in four parts, and by role."""
     chunks = [(0, 1), *((k, NUM_PARTS) for k in range(NUM_PARTS))]
     names = {"piece": pair.file, "original": pair.name}
     for profile in PROFILES:
@@ -113,13 +114,12 @@ def piece_rows(pair: Pair) -> Iterator[TableRow]:
 
 
 def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Plot the style similarity of continuations by part, as Liutkus et al., figure 5.
+    """Plot the style similarity of continuations by part, as Liutkus et al. 2021, figure 5.
 
     A dot is a style, and a line connects the means of a model.
 
     Args:
-        points: with `generated` (the model), `profile`, `part`, which are sorted by name, and
-            `value`; NaN is left out.
+        points: rows of `style_over_time`. Parts are sorted by name; NaN is left out.
     """
     parts = sorted({point["part"] for point in points})
     points = [point for point in points if not np.isnan(point["value"])]

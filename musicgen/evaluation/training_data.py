@@ -14,20 +14,25 @@ from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score
 
-_COMPOSED, _CACHE = "data/composed", "data/cache"  # of models whose own folders are not here
+# Folders for models whose own folders do not exist here.
+_COMPOSED, _CACHE = "data/composed", "data/cache"
 
 
 def open_training_data(model: MusicModel, root: str | Path | None = None) -> EncodedCorpus:
-    """Open the corpus that a model was trained on; `root` is its folder now, if it was moved.
+    """Return the corpus that a model was trained on, encoded by its tokenizer.
 
-    The checkpoint may come from an untrusted source: no folder is made but below the current one.
+    The checkpoint may come from an untrusted source. Therefore only folders below the current one
+    are created.
+
+    Args:
+        root: the corpus's folder, if it was moved.
 
     Raises:
         UserError: the folder is missing, or the checkpoint names no corpus of musicgen.
     """
     config = model.content.config
     if not isinstance(config.get("data"), Mapping) or not isinstance(config.get("loader"), Mapping):
-        raise UserError(f"{model.path}: does not say what it was trained on; use another")
+        raise UserError(f"{model.path}: it does not say what it was trained on; use another")
     settings, loader = dict(config["data"]), dict(config["loader"])
     check_targets(settings, (Corpus,))
     corpus_class: type[Corpus] = get_class(settings.pop("_target_"))
@@ -59,7 +64,7 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
 
 
 def _open_part(settings: Mapping[str, Any], folder: Path) -> Corpus:
-    """Open a corpus of a songbook, whose folder is the given one."""
+    """Return a corpus of a songbook, which is below the songbook's folder."""
     own = dict(settings)
     part: type[Corpus] = get_class(own.pop("_target_"))
     # A published model has no paths, but knows what to clone.
@@ -70,16 +75,16 @@ def _open_part(settings: Mapping[str, Any], folder: Path) -> Corpus:
 
 
 def _check_composed(folder: Path) -> None:
-    """Refuse a folder that is not here, since a corpus would be composed there."""
+    """Raise unless a folder is ours: a corpus would be composed there."""
     if not _is_ours(folder):
         raise UserError(
-            f"the model's corpus was composed in {folder}, which is not here; give another folder, "
-            "below the current one, where it is composed again, such as data.root=data"
+            f"the model's corpus was composed in {folder}, which does not exist here; give a "
+            "folder below the current one, in which it is composed again, such as data.root=data"
         )
 
 
 def _is_ours(folder: Path, content: str = "*") -> bool:
-    """Return whether a folder is below the current one, or exists and holds something."""
+    """Return whether a folder is below the current one, or holds what the pattern matches."""
     here, folder = Path.cwd().resolve(), folder.expanduser()
     return (here / folder).resolve().is_relative_to(here) or any(folder.glob(content))
 

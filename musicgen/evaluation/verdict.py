@@ -5,83 +5,170 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from musicgen.evaluation.generated_files import KNOWN, STYLE_NAMES
+from musicgen.evaluation.names import (
+    HELD_OUT_PIECES,
+    INITIAL_WEIGHTS,
+    NATS_PER_NOTE,
+    NOTES_IN_KEY,
+    NOTES_PER_BAR,
+    ORIGINALS,
+    PARALLELS,
+    REPEATED_BARS,
+    SHORT_STRUCTURE,
+    TRAINING_MATCH,
+    TRAINING_PIECES,
+    TRIGRAM,
+    UNRELATED_PIECES,
+)
 from musicgen.metrics.differences import holm, least_p
+from musicgen.metrics.style import SIMILARITIES, Profile
 from musicgen.metrics.summary import CONFIDENCE
+from musicgen.package_data import DEFAULT_MODEL
 from musicgen.report.tables import TableRow, interval
 from musicgen.text import pluralize
 
-NATS, KEY_SHARE, RECALLED = "nats a note", "notes in key", "bars that return"
-DENSE, SHORT = "notes a bar", "structureness, short segments"
-VOICE_LEADING = ("parallel fifths", "parallel octaves")
-TRIGRAM, TRAINING, BEFORE = "trigram model", "training pieces", "weights before"
-ORIGINALS, HELD_OUT, CHANCE = "originals", "held-out pieces", "unrelated piece"
-
 
 class Rule(NamedTuple):
-    """How the difference of a measure from what it stands beside is judged.
+    """How the difference of a measure from its baseline is judged.
 
     Attributes:
-        wanted: what is better, `less` or `more`; `same` if either is worse.
-        margin: the difference that does not matter.
-        relative: the margin is a share of the mean of what it stands beside.
-        if_less, if_more: what to do if that is worse.
+        wanted: what is better, `lower` or `higher`; `same` if both are worse.
+        margin: the largest difference that does not matter.
+        relative: the margin is a fraction of the baseline's mean.
+        if_lower, if_higher: what to do if that is worse.
     """
 
     question: str
     measure: str
-    beside: str
-    wanted: Literal["less", "more", "same"]
+    baseline: str
+    wanted: Literal["lower", "higher", "same"]
     margin: float = 0.0
     relative: bool = False
-    if_less: str = ""
-    if_more: str = ""
+    if_lower: str = ""
+    if_higher: str = ""
 
 
-_TRAIN = "Train longer (trainer.max_steps=), or begin with a trained model: init=songs-small"
-_LESS_TRAINING, _MORE = "Take fewer steps or a lower learning rate", "Train on more such pieces"
-_COOLER, _WARMER = "Take a lower sampling.temperature", "Take a higher sampling.temperature"
+_TRAIN_LONGER = (
+    f"Train longer (trainer.max_steps=), or start from a trained model: init={DEFAULT_MODEL}"
+)
+_TRAIN_LESS = "Use fewer steps or a lower learning rate"
+_LOWER_TEMPERATURE = "Use a lower sampling.temperature"
+_HIGHER_TEMPERATURE = "Use a higher sampling.temperature"
+
+_STYLE_QUESTIONS: dict[Profile, str] = {
+    "onset_duration": "Is the rhythm similar to the original's?",
+    "time_pitch": "Are melody and harmony similar to the original's?",
+    "onset_velocity": "Are the accents similar to the original's?",
+    "onset_drum": "Are the drum patterns similar to the original's?",
+}
 
 RULES = (
-    Rule("Has it learned the music?", NATS, TRIGRAM, "less", if_more=_TRAIN),
-    Rule("Has training helped?", NATS, BEFORE, "less", if_more=_LESS_TRAINING),
-    Rule("Does it still keep to the key?", KEY_SHARE, BEFORE, "more", 0.03, if_less=_LESS_TRAINING),
     Rule(
-        *("Has it overfitted?", NATS, TRAINING, "same", 0.18, True),
-        if_more="Give more pieces, or take a smaller model or more dropout (model.dropout=0.1)",
+        question="Has it learned the music?",
+        measure=NATS_PER_NOTE,
+        baseline=TRIGRAM,
+        wanted="lower",
+        if_higher=_TRAIN_LONGER,
     ),
     Rule(
-        *("Does it copy?", KNOWN, HELD_OUT, "less", 0.5, True),
-        if_more=f"Train on more pieces, or for fewer steps. {_WARMER} too",
+        question="Has training helped?",
+        measure=NATS_PER_NOTE,
+        baseline=INITIAL_WEIGHTS,
+        wanted="lower",
+        if_higher=_TRAIN_LESS,
     ),
-    Rule("Does it stay in key?", KEY_SHARE, ORIGINALS, "more", 0.03, if_less=_COOLER),
+    Rule(
+        question="Does it stay in key as before training?",
+        measure=NOTES_IN_KEY,
+        baseline=INITIAL_WEIGHTS,
+        wanted="higher",
+        margin=0.03,
+        if_lower=_TRAIN_LESS,
+    ),
+    Rule(
+        question="Has it overfitted?",
+        measure=NATS_PER_NOTE,
+        baseline=TRAINING_PIECES,
+        wanted="same",
+        margin=0.18,
+        relative=True,
+        if_higher="Add pieces, or use a smaller model or more dropout (model.dropout=0.1)",
+    ),
+    Rule(
+        question="Does it copy the training set?",
+        measure=TRAINING_MATCH,
+        baseline=HELD_OUT_PIECES,
+        wanted="lower",
+        margin=0.5,
+        relative=True,
+        if_higher=f"Train on more pieces, or for fewer steps. {_HIGHER_TEMPERATURE} too",
+    ),
+    Rule(
+        question="Does it stay in key?",
+        measure=NOTES_IN_KEY,
+        baseline=ORIGINALS,
+        wanted="higher",
+        margin=0.03,
+        if_lower=_LOWER_TEMPERATURE,
+    ),
     *(
-        Rule(f"Is the style kept in {name.split(' like')[0]}?", name, CHANCE, "more", if_less=_MORE)
-        for name in STYLE_NAMES.values()
+        Rule(
+            question=question,
+            measure=SIMILARITIES[profile],
+            baseline=UNRELATED_PIECES,
+            wanted="higher",
+            if_lower="Train on more pieces of this style",
+        )
+        for profile, question in _STYLE_QUESTIONS.items()
     ),
     Rule(
-        *("Is it as full as the music?", DENSE, ORIGINALS, "same", 0.2, True),
-        if_less=f"Train longer. {_WARMER} too",
-        if_more=_COOLER,
+        question="Does it have as many notes as the originals?",
+        measure=NOTES_PER_BAR,
+        baseline=ORIGINALS,
+        wanted="same",
+        margin=0.2,
+        relative=True,
+        if_lower=f"Train longer. {_HIGHER_TEMPERATURE} too",
+        if_higher=_LOWER_TEMPERATURE,
     ),
     Rule(
-        *("Do its themes return?", RECALLED, ORIGINALS, "same", 0.05),
-        if_less="Take a copy head (model.copy={} loader.length=2048), or form=AABA with one",
-        if_more=_WARMER,
+        question="Does it repeat bars as often as the originals?",
+        measure=REPEATED_BARS,
+        baseline=ORIGINALS,
+        wanted="same",
+        margin=0.05,
+        if_lower="Use a copy head (model.copy={} loader.length=2048), or form=AABA with one",
+        if_higher=_HIGHER_TEMPERATURE,
     ),
-    Rule("Has it structure?", SHORT, ORIGINALS, "more", 0.1, if_less="Take a longer loader.length"),
+    Rule(
+        question="Does it have structure?",
+        measure=SHORT_STRUCTURE,
+        baseline=ORIGINALS,
+        wanted="higher",
+        margin=0.1,
+        if_lower="Use a longer loader.length",
+    ),
     *(
-        Rule(f"Does it avoid {name}?", name, ORIGINALS, "less", 1.0, if_more="Train longer")
-        for name in VOICE_LEADING
+        Rule(
+            question=f"Does it avoid {parallels}?",
+            measure=parallels,
+            baseline=ORIGINALS,
+            wanted="lower",
+            margin=1.0,  # per 100 beats
+            if_higher="Train longer",
+        )
+        for parallels in PARALLELS
     ),
 )
-"""The rules: a margin of parallels is in 100 beats, of other measures in their own unit."""
 
 _WANTED = {rule.measure: rule.wanted for rule in reversed(RULES)}
+"""What is better of each measure, by its first rule."""
+
+_SIGNIFICANCE = 1 - CONFIDENCE
 
 
 class Judgement(NamedTuple):
-    """A question, its answer in words, the figures that it follows from, and what to do."""
+    """A question, its answer, the figures behind the answer, and what to do."""
 
     question: str
     answer: str
@@ -90,74 +177,86 @@ class Judgement(NamedTuple):
 
 
 def judge(rows: Iterable[TableRow]) -> list[Judgement]:
-    """Answer the questions that the rows of one run have figures for; add `answer` to these rows.
+    """Answer the questions for which the rows of one run have figures; add `answer` to these rows.
 
     Args:
-        rows: of `evaluation`: a measure, its mean and interval, what it stands beside and the
-            difference from that, with its interval. A single piece has none, and answers nothing.
+        rows: of `comparison_row`. A row without an interval, such as that of a single piece,
+            answers nothing.
     """
-    known = {(row["measure"], row["beside"]): row for row in rows}
+    by_measure = {(row["measure"], row["baseline"]): row for row in rows}
     judgements = []
     for rule in RULES:
-        row = known.get((rule.measure, rule.beside))
-        if row is None or row["difference_low"] != row["difference_low"]:
+        row = by_measure.get((rule.measure, rule.baseline))
+        if row is None or math.isnan(row["difference_low"]):
             continue
-        answer, more, advice = _answer(rule, row)
-        row["answer"] = answer
+        row["answer"], sentence, advice = _answer(rule, row)
         own = interval(row["mean"], row["low"], row["high"])
-        other = interval(row["beside_mean"], row["beside_low"], row["beside_high"])
-        figures = f"{rule.measure} {own}, {rule.beside} {other}"
-        judgements.append(Judgement(rule.question, f"{answer}{more}", figures, advice))
+        other = interval(row["baseline_mean"], row["baseline_low"], row["baseline_high"])
+        figures = f"{rule.measure} {own}, {rule.baseline} {other}"
+        judgements.append(Judgement(rule.question, sentence, figures, advice))
     return judgements
 
 
 def _answer(rule: Rule, row: TableRow) -> tuple[str, str, str]:
-    """Return an answer, what follows it in a sentence, and what to do."""
-    margin = rule.margin * (row["beside_mean"] if rule.relative else 1)
+    """Return an answer in a word, the answer as a sentence, and what to do."""
+    margin = rule.margin * row["baseline_mean"] if rule.relative else rule.margin
     low, high = row["difference_low"], row["difference_high"]
     if low > margin or high < -margin:
-        side = "more" if low > margin else "less"
+        side = "higher" if low > margin else "lower"
         if side == rule.wanted:
-            return "better", f" than the {rule.beside}", ""
-        advice = rule.if_more if side == "more" else rule.if_less
-        return "worse", f": {side} than the {rule.beside}", advice
+            return "better", f"better: {side} than the {rule.baseline}", ""
+        advice = rule.if_higher if side == "higher" else rule.if_lower
+        return "worse", f"worse: {side} than the {rule.baseline}", advice
     if -margin <= low and high <= margin:
-        return f"as the {rule.beside}", "", ""
-    return "not told apart", f" from the {rule.beside} by so few pieces", ""
+        return "same", f"about the same as the {rule.baseline}", ""
+    return "unclear", f"unclear: too few pieces to tell it from the {rule.baseline}", ""
 
 
 def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
     """Say which differences between runs are larger than chance; add `answer` to the rows.
 
-    Of runs that do not differ, at most 5% of the comparisons name a difference.
+    If runs do not differ, the probability that any difference is named is at most 5%.
 
     Args:
-        rows: with `measure`, `first`, `second`, `first_mean`, `second_mean`, and what
-            `paired_difference` returns, its p corrected as `p_holm`.
+        rows: of `run_differences`.
     """
-    judgements, level = [], 1 - CONFIDENCE
-    clearest = holm([least_p(row["n"]) for row in rows])
-    for row, least in zip(rows, clearest, strict=True):
-        row["answer"] = "not told apart" if least < level else "too few pieces"
-        if not row["p_holm"] < level:
+    judgements = []
+    least_possible = holm([least_p(row["n"]) for row in rows])
+    for row, least in zip(rows, least_possible, strict=True):
+        if not row["p_holm"] < _SIGNIFICANCE:
+            row["answer"] = "unclear" if least < _SIGNIFICANCE else "too few pieces"
             continue
-        side = "more" if row["difference"] > 0 else "less"
-        wanted = _WANTED.get(row["measure"], "same")
-        row["answer"] = side if wanted == "same" else "better" if side == wanted else "worse"
+        row["answer"] = _difference_answer(row)
         figures = (
-            "{second_mean:.3g} and {first_mean:.3g}, a difference of {difference:+.3f} "
-            "({low:+.3f} to {high:+.3f}), p = {p_holm:.2g} (Holm)".format(**row)
+            f"{row['second_mean']:.3g} and {row['first_mean']:.3g}, a difference of "
+            f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}), "
+            f"p = {row['p_holm']:.2g} (Holm)"
         )
         answer = f"{row['answer']} in {row['second']} than in {row['first']}"
         judgements.append(Judgement(f"{row['measure'].capitalize()}:", answer, figures))
+    return judgements + _undecided(rows)
+
+
+def _difference_answer(row: TableRow) -> str:
+    """Return how the second run is: better or worse where a rule says so, else higher or lower."""
+    side = "higher" if row["difference"] > 0 else "lower"
+    wanted = _WANTED.get(row["measure"], "same")
+    if wanted == "same":
+        return side
+    return "better" if side == wanted else "worse"
+
+
+def _undecided(rows: Sequence[TableRow]) -> list[Judgement]:
+    """Say how many differences may be chance, and how many no result could have told from it."""
+    judgements = []
     count = Counter(row["answer"] for row in rows)
-    figures = f"p ≥ {level:g} with Holm's correction for {len(rows)} comparisons"
-    if others := count["not told apart"]:
-        answer = f"{pluralize(others, 'differences')} of {len(rows)} may be chance"
+    figures = f"p ≥ {_SIGNIFICANCE:g} with Holm's correction for {len(rows)} comparisons"
+    if unclear := count["unclear"]:
+        answer = f"{pluralize(unclear, 'differences')} of {len(rows)} may be chance"
         judgements.append(Judgement("In all:", answer, figures))
-    if others := count["too few pieces"]:
-        answer = f"too few pieces to tell {others} of {len(rows)} from chance"
-        enough = math.floor(math.log2(len(rows) / level)) + 2
-        advice = f"Give {enough} pieces or more (metric.evaluation.num_prompts and num_pieces)"
+    if too_few := count["too few pieces"]:
+        answer = f"too few pieces to tell {too_few} of {len(rows)} from chance"
+        enough = math.floor(math.log2(len(rows) / _SIGNIFICANCE)) + 2
+        advice = f"Use {enough} pieces or more (metric.evaluation.num_prompts and num_pieces)"
         judgements.append(Judgement("In all:", answer, f"{figures}, whatever they are", advice))
     return judgements

@@ -54,7 +54,7 @@ class Continuation:
         from musicgen.report import ReportPiece, render_report  # matplotlib takes a while
 
         prompt, given = self.prompt, self.prompt.score
-        piece = ReportPiece(prompt.name, self.score, prompt.end_tick, None, {}, given=given)
+        piece = ReportPiece(prompt.name, self.score, prompt.end_tick, None, {}, kept=given)
         page = render_report(title=prompt.name, pieces=[piece], metadata={})
         frame = 'style="width: 100%; height: 40em; border: 0"'
         return f'<iframe srcdoc="{html.escape(page)}" {frame}></iframe>'

@@ -1,11 +1,14 @@
-"""Originality: the longest passage that music shares with a collection, in any transposition.
+"""Originality: the longest match of music with a collection of pieces, in any transposition.
 
 The notes of all pitched tracks, by onset and then pitch, are read as steps: from each note to the
 next, an interval in semitones and a time on a grid. Music with equal steps is the same in any key
-and at any place of the bar, whatever its durations, velocities and instruments. Drums are left out.
-Notes between those of a passage end it: a copied melody with another accompaniment is not found.
+and at any place in the bar, whatever its durations, velocities and instruments. Drums are left out.
+Other notes between those of a match end it: a copied melody with another accompaniment is not
+found.
 
-Passages are found in a suffix array (Manber & Myers 1993), built by prefix doubling.
+Matches are found in a suffix array (Manber & Myers 1993), built by prefix doubling. Whole pieces
+that are in a corpus twice are found by `musicgen.data.preparation.duplicates`, which compares each
+piece with all others and needs no such index.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,38 +30,40 @@ Notes = NDArray[np.int64]
 """Onset in grid steps and pitch of each note, by onset and then pitch: [N, 2]."""
 
 
-class Passage(NamedTuple):
-    """The longest passage of a piece that occurs in the collection."""
+class Match(NamedTuple):
+    """The longest sequence of notes of a piece that a collection has too."""
 
     num_notes: int  # two or more; 0 if there is none
-    num_own: int  # notes of the piece
-    first_beat: float = 0  # of the piece, where the passage's first and its last note begin
-    last_beat: float = 0
-    source: str = ""  # name of the first piece that has it
+    num_piece_notes: int  # notes of the piece in all
+    first_beat: float = 0  # of the piece, where the first note of the match begins
+    last_beat: float = 0  # where its last note begins
+    source: str = ""  # name of the first piece of the collection that has it
     source_bar: int = 0  # from 1, in which it begins there
     transposition: int = 0  # semitones from the source to the piece
     num_sources: int = 0  # pieces that have it
 
     @property
-    def words(self) -> str:
-        """Where it is from."""
+    def description(self) -> str:
+        """Where the match stands in the collection, in words."""
         if not self.num_notes:
             return "none"
-        shift = self.transposition
-        key = f"{pluralize(abs(shift), 'semitones')} {'higher' if shift > 0 else 'lower'}"
-        text = f"{self.source} from bar {self.source_bar}, {key if shift else 'in its key'}"
-        return text + f", and in {self.num_sources - 1:,} more" * (self.num_sources > 1)
+        key = "in its key"
+        if self.transposition:
+            direction = "higher" if self.transposition > 0 else "lower"
+            key = f"{pluralize(abs(self.transposition), 'semitones')} {direction}"
+        others = f", and in {self.num_sources - 1:,} more" if self.num_sources > 1 else ""
+        return f"{self.source} from bar {self.source_bar}, {key}{others}"
 
 
-def passage_notes(score: Score) -> Notes:
-    """Return the notes of all pitched tracks, without doubled ones."""
+def match_notes(score: Score) -> Notes:
+    """Return the notes of all pitched tracks; equal notes that begin together count once."""
     notes = pitched_notes(score)
     onset = (2 * GRID * notes["onset"] + score.ticks_per_beat) // (2 * score.ticks_per_beat)
     return np.stack(np.divmod(np.unique(onset * _PITCHES + notes["pitch"]), _PITCHES), axis=1)
 
 
-class PassageIndex:
-    """The passages of a collection of pieces, by name.
+class MatchIndex:
+    """An index of a collection of pieces, by name, in which matches are searched.
 
     Args:
         bar_at: returns the bar, from 1, at an onset in grid steps of a piece.
@@ -76,28 +81,28 @@ class PassageIndex:
         self._suffixes = suffix_array(text, max(lengths, default=0))
         self._text = text.astype(_SYMBOL).tobytes()
 
-    def longest_passage(self, notes: Notes) -> Passage:
-        """Return the longest passage of `notes` in the collection, of equal ones the first."""
+    def longest_match(self, notes: Notes) -> Match:
+        """Return the longest match of `notes`; of several equally long ones, the first."""
         steps = _steps(notes)
         symbols = np.searchsorted(self._alphabet, steps)
         known = np.append(self._alphabet, -1)[symbols] == steps
         query = np.where(known, symbols, len(self._alphabet)).astype(_SYMBOL).tobytes()
         size, length, first = _SYMBOL.itemsize, 0, 0
         for start in range(len(steps)):
-            # Passages that are no longer than the best need no search.
+            # Sequences that are no longer than the best need no search.
             while start + length < len(steps) and len(
                 self._places(query[size * start : size * (start + length + 1)])
             ):
                 length, first = length + 1, start
         if not length:
-            return Passage(0, len(notes))
+            return Match(0, len(notes))
         places = self._places(query[size * first : size * (first + length)])
         pieces = np.searchsorted(self._starts, places, side="right") - 1
         source = self.names[int(pieces.min())]
         source_onset, source_pitch = self._notes[places.min()].tolist()
-        return Passage(
+        return Match(
             num_notes=length + 1,
-            num_own=len(notes),
+            num_piece_notes=len(notes),
             first_beat=int(notes[first, 0]) / GRID,
             last_beat=int(notes[first + length, 0]) / GRID,
             source=source,
@@ -106,22 +111,22 @@ class PassageIndex:
             num_sources=len(np.unique(pieces)),
         )
 
-    def _places(self, passage: bytes) -> NDArray[np.int64]:
-        """Return the indices of the notes with which a passage begins."""
+    def _places(self, steps: bytes) -> NDArray[np.int64]:
+        """Return the indices of the notes at which a sequence of steps begins."""
 
         def text_at(place: int) -> bytes:
             start = _SYMBOL.itemsize * place
-            return self._text[start : start + len(passage)]
+            return self._text[start : start + len(steps)]
 
-        low = bisect_left(self._suffixes, passage, key=text_at)
-        return self._suffixes[low : bisect_right(self._suffixes, passage, low, key=text_at)]
+        low = bisect_left(self._suffixes, steps, key=text_at)
+        return self._suffixes[low : bisect_right(self._suffixes, steps, low, key=text_at)]
 
 
 def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
     """Return where the suffixes of a text begin, in lexicographic order.
 
     Args:
-        text: symbols 0, 1, …, of which each occurs. [N]
+        text: symbols 0, 1, …, each of which occurs. [N]
         length: suffixes are compared up to at least this many symbols.
     """
     rank = text + 1
@@ -140,6 +145,6 @@ def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
 
 
 def _steps(notes: Notes) -> NDArray[np.int64]:
-    """Return a number >= 0 for each time and interval from a note to the next. [N - 1]"""
+    """Return a number >= 0 for the time and the interval from each note to the next. [N - 1]"""
     time, interval = np.diff(notes, axis=0).T
     return time * 2 * _PITCHES + interval + _PITCHES

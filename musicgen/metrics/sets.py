@@ -1,4 +1,4 @@
-"""Two sets of pieces, which need not be pairs: their descriptors and their style."""
+"""Comparison of two sets of pieces, which need not be pairs, by descriptors and style."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from musicgen.metrics.descriptors import distribution_distance
-from musicgen.metrics.style import PROFILES, Profiles, mean_similarity, style_profiles
+from musicgen.metrics.style import (
+    PROFILES,
+    SIMILARITIES,
+    Profiles,
+    mean_similarity,
+    style_profiles,
+)
 from musicgen.metrics.summary import CONFIDENCE, mean_of_valid
 from musicgen.midi import Score
 
@@ -17,63 +24,85 @@ MAX_HALF = 25  # pieces
 
 
 class Described(NamedTuple):
-    """A sample of a piece: its descriptors by name, and its profiles of style."""
+    """A sample of a piece with its descriptors and its style."""
 
     piece: str
-    values: dict[str, float]
-    profiles: list[Profiles]
+    values: dict[str, float]  # descriptors by name
+    profiles: list[Profiles]  # in the order of `PROFILES`
 
     @classmethod
     def of(cls, piece: str, score: Score, values: dict[str, float]) -> Described:
-        """Return a score with these descriptors."""
+        """Return a sample with the given descriptors, and with the style of its score."""
         return cls(piece, values, [style_profiles(score, profile) for profile in PROFILES])
 
 
 def compare_sets(
     generated: Sequence[Described], originals: Sequence[Described], *, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Compare two sets of pieces; return rows.
+    """Return the comparison of two sets of pieces, a row for each descriptor and style similarity.
 
-    A row of a descriptor has its means, and as `similarity` and `KL` what `distribution_distance`
-    returns; one of style has the cosine of the sets' histograms, the mean over roles. These are
-    medians over draws of as many pieces of both sets, half of the smaller one and at most 25. For
-    scale, `NAME of halves` is that of two halves of the originals. `low` and `high` hold the middle
-    95% of the draws; half-samples spread about as estimates from all pieces do (McCarthy 1969).
-    A piece has one of its samples in a draw, and their mean in a mean.
+    The row of a descriptor has its means, and as `similarity` and `KL` the results of
+    `distribution_distance`. That of a style similarity has the cosine of the histograms of both
+    sets, the mean over roles. Similarities and divergences are medians over draws of half of the
+    smaller set, at most 25 pieces, from both sets; `low` and `high` hold the middle 95% of the
+    draws. As a scale, `NAME of halves` compares two halves of the originals. Half-samples spread
+    about as widely as estimates from all pieces (McCarthy 1969).
+
+    If a piece has several samples, a draw takes one of them, and a mean takes their mean.
     """
-    sets = {"generated": _by_piece(generated), "originals": _by_piece(originals)}
-    rng, half = np.random.default_rng(seed), min(*map(len, sets.values()), 2 * MAX_HALF) // 2
-    draws, names = [], list(originals[0].values)
+    new_pieces, old_pieces = _by_piece(generated), _by_piece(originals)
+    names = list(originals[0].values)
+    rng = np.random.default_rng(seed)
+    half = min(len(new_pieces), len(old_pieces), 2 * MAX_HALF) // 2
+    draws = []
     for _ in range(NUM_DRAWS):
-        new, old = (
-            [pieces[i][rng.integers(len(pieces[i]))] for i in rng.permutation(len(pieces))]
-            for pieces in sets.values()
-        )
-        first = old[:half]
-        draws.append([_distances(x, first, names) for x in (new[:half], old[half : 2 * half])])
+        new, old = _draw(new_pieces, rng), _draw(old_pieces, rng)
+        first_half, second_half = old[:half], old[half : 2 * half]
+        generated_distances = _distances(new[:half], first_half, names)
+        draws.append((generated_distances, _distances(second_half, first_half, names)))
     rows: dict[str, dict[str, Any]] = {}
     for name in names:
-        columns = {
-            side: [mean_of_valid(np.array([x.values[name] for x in each])) for each in pieces]
-            for side, pieces in sets.items()
+        new_values, old_values = _means(new_pieces, name), _means(old_pieces, name)
+        rows[name] = {
+            "descriptor": name,
+            "n": int((~np.isnan(new_values)).sum()),
+            "generated": mean_of_valid(new_values),
+            "originals": mean_of_valid(old_values),
         }
-        means = {side: mean_of_valid(np.array(column)) for side, column in columns.items()}
-        count = int((~np.isnan(columns["generated"])).sum())
-        rows[name] = {"descriptor": name, "n": count, **means}
-    levels = 0.5, (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
     for name, kind in draws[0][0]:
         row = rows.setdefault(name, {"descriptor": name})
         for column, index in ((kind, 0), (f"{kind} of halves", 1)):
-            found = np.array([draw[index][name, kind] for draw in draws])
-            found = found[~np.isnan(found)] if not np.isnan(found).all() else found[:1]
-            # KL may be infinite.
-            middle, low, high = np.quantile(found, levels, method="nearest").tolist()
+            middle, low, high = _quantiles([draw[index][name, kind] for draw in draws])
             row |= {column: middle, f"{column}_low": low, f"{column}_high": high}
     return list(rows.values())
 
 
+def _draw(pieces: Sequence[Sequence[Described]], rng: np.random.Generator) -> list[Described]:
+    """Return the pieces in a random order, a random sample of each."""
+    drawn = []
+    for i in rng.permutation(len(pieces)):
+        samples = pieces[i]
+        drawn.append(samples[int(rng.integers(len(samples)))])
+    return drawn
+
+
+def _means(pieces: Sequence[Sequence[Described]], name: str) -> NDArray[np.float64]:
+    """Return the mean of a descriptor over the samples of each piece."""
+    return np.array([mean_of_valid(np.array([x.values[name] for x in each])) for each in pieces])
+
+
+def _quantiles(values: Sequence[float]) -> list[float]:
+    """Return the median and the ends of the middle 95%; NaN is left out, KL may be infinite."""
+    found = np.array(values)
+    if np.isnan(found).all():
+        return [np.nan, np.nan, np.nan]
+    levels = 0.5, (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
+    quantiles: list[float] = np.quantile(found[~np.isnan(found)], levels, method="nearest").tolist()
+    return quantiles
+
+
 def _by_piece(samples: Sequence[Described]) -> list[list[Described]]:
-    """Return the samples of each piece."""
+    """Return the samples of each piece, a list for each."""
     names = dict.fromkeys(sample.piece for sample in samples)
     return [[sample for sample in samples if sample.piece == name] for name in names]
 
@@ -81,7 +110,7 @@ def _by_piece(samples: Sequence[Described]) -> list[list[Described]]:
 def _distances(
     first: Sequence[Described], second: Sequence[Described], names: Sequence[str]
 ) -> dict[tuple[str, str], float]:
-    """Return the distances of two sets, by the name of a descriptor or profile and by kind."""
+    """Return the distances of two sets by the name of a descriptor and by kind."""
     distances: dict[tuple[str, str], float] = {}
     for name in names:
         columns = (np.array([piece.values[name] for piece in each]) for each in (first, second))
@@ -89,11 +118,11 @@ def _distances(
         distances |= {(name, "similarity"): overlap, (name, "KL"): divergence}
     for i, profile in enumerate(PROFILES):
         pooled = (_pooled([piece.profiles[i] for piece in each]) for each in (first, second))
-        distances[f"style, {profile}", "similarity"] = mean_similarity(*pooled)
+        distances[SIMILARITIES[profile], "similarity"] = mean_similarity(*pooled)
     return distances
 
 
 def _pooled(pieces: Sequence[Profiles]) -> Profiles:
-    """Return the sum of each role's histograms, to which all pieces contribute equally."""
+    """Return the sum of the histograms of each role, to which all pieces contribute equally."""
     roles = {role for piece in pieces for role in piece}
     return {role: np.sum([x[role] for x in pieces if role in x], axis=0) for role in roles}

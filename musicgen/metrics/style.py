@@ -1,8 +1,12 @@
-"""Style similarity of two pieces: cosine similarity of note histograms, role by role.
+"""Style similarity of two pieces: the cosine similarity of note histograms, role by role.
+
+1 means that both pieces distribute their notes in the same way, 0 that they share nothing. An
+onset-duration similarity of 0.7 is that of music which uses half of the other piece's combinations
+of onset and duration, all equally often, and no others.
 
 Cífka et al. 2019 ("Supervised symbolic music style translation") and 2020 ("Groove2Groove"); used
 for continuations by Liutkus et al. 2021 (section 3.3 and appendix C.2). Times are binned in integer
-ticks: with floats, a sixth of the times on a bin's edge would fall into the bin below.
+ticks: with floats, a sixth of the times on the edge of a bin would fall into the bin below.
 """
 
 import re
@@ -19,14 +23,18 @@ from musicgen.midi import DRUMS, NoteArray, Score, notes_by_role, sort_notes
 
 Profile = Literal["onset_duration", "time_pitch", "onset_velocity", "onset_drum"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
+SIMILARITIES: dict[Profile, str] = {
+    profile: f"{profile.replace('_', '-')} similarity" for profile in PROFILES
+}
+"""The names of the similarities in tables and reports, such as onset-duration similarity."""
 
 BINS_PER_BEAT = 6
 BAR_BEATS = 4  # range of onsets in the bar and of time lags: [0, 4) beats
 MAX_DURATION_BEATS = 2
 MAX_INTERVAL = 20  # semitones, up or down
 VELOCITY_BINS = 8
-ANCHORS = ("chance", "same song")
-NUM_PARTNERS = 4
+UNRELATED, SAME_PIECE = ANCHORS = ("unrelated pieces", "same piece")
+NUM_UNRELATED = 4
 
 _NUM_TIMES = BAR_BEATS * BINS_PER_BEAT
 _IN_NAME = re.compile(r"[^./]+\.(.+_[^_]+)\.midi?", re.IGNORECASE)
@@ -38,17 +46,17 @@ Profiles = Mapping[str, FloatArray]
 
 
 def style_similarity(music: Score, reference: Score, profile: Profile = "onset_duration") -> float:
-    """Compute the mean similarity of the roles that both have, in [0, 1]; NaN without any."""
+    """Return the mean similarity of the roles that both have, in [0, 1]; NaN without any."""
     return mean_similarity(style_profiles(music, profile), style_profiles(reference, profile))
 
 
 def style_profiles(
     music: Score, profile: Profile = "onset_duration", chunk: tuple[int, int] = (0, 1)
 ) -> Profiles:
-    """Compute a normalised histogram of notes for each role (`musicgen.midi.role`).
+    """Return a normalised histogram of the notes of each role (`musicgen.midi.role`).
 
     - `onset_duration` [24, 12]: onset in the bar × duration, in sixths of a beat. Durations above
-      2 beats are dropped; 2 beats count in the last bin. Without drums.
+      2 beats are dropped; 2 beats count in the last bin. No drums.
     - `time_pitch` [24, 41]: for every ordered pair of notes less than 4 beats apart, time lag in
       sixths of a beat × interval, -20 to 20 semitones, simultaneous ones both ways. No drums.
     - `onset_velocity` [24, 8]: onset in the bar × velocity in steps of 16. Empty if all are equal.
@@ -57,12 +65,12 @@ def style_profiles(
     Bars follow the score's time signatures (4/4 by default); the fifth beat of a bar counts as the
     first, and so on. A histogram sums to 1, or to 0 if empty.
 
-    Tracks of one role are one part, as it is no style whether a file writes a piano as one track or
-    as two hands: their notes are pooled before pairs are formed.
+    The notes of all tracks of a role are pooled before pairs are formed, because whether a file has
+    a piano as one track or as two hands is not a matter of style.
 
     Args:
-        chunk: `(k, n)` includes only the k-th (from 0) of n equally long chunks of the piece. A
-            note belongs to the chunk [start, end) of its onset, and keeps its position in the bar.
+        chunk: `(k, n)` is the k-th (from 0) of n equally long chunks of the piece. A note belongs
+            to the chunk [start, end) of its onset, and keeps its position in the bar.
     """
     profiles: dict[str, FloatArray] = {}
     edges = [-(-k * music.end // chunk[1]) for k in (chunk[0], chunk[0] + 1)]  # rounded up
@@ -80,10 +88,10 @@ def style_profiles(
 
 
 def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, float]:
-    """Compute the cosine similarity of each role's histograms.
+    """Return the cosine similarity of the histograms of each role.
 
-    It is NaN if either music lacks the role or its histogram is empty: MIDI files do not
-    distinguish empty tracks from missing ones.
+    It is NaN if one of them is missing or empty: MIDI files do not distinguish empty tracks from
+    missing ones.
     """
     similarities = {}
     for name in sorted(profiles.keys() | reference.keys()):
@@ -94,20 +102,25 @@ def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, floa
 
 
 def mean_similarity(profiles: Profiles, reference: Profiles) -> float:
-    """Compute the mean over the roles whose histograms both are not empty; NaN without any."""
+    """Return the mean similarity of the roles that neither lacks; NaN without any."""
     return mean_of_valid(np.array(list(role_similarities(profiles, reference).values())))
 
 
 def style_labels(names: Iterable[str]) -> dict[str, str]:
     """Return the style of each file from its name, a relative path with forward slashes.
 
-    It is `STYLE_x` of a name such as `SONG.STYLE_x.mid`, otherwise the folder; empty without any.
+    It is `STYLE_x` in a name such as `SONG.STYLE_x.mid`, otherwise the folder; empty if there is
+    no folder.
     """
     labels = {}
     for name in names:
         path = PurePosixPath(name)
-        match, folder = _IN_NAME.fullmatch(path.name), path.parent.as_posix()
-        labels[name] = match[1] if match else "" if folder == "." else folder
+        match = _IN_NAME.fullmatch(path.name)
+        folder = path.parent.as_posix()
+        if match:
+            labels[name] = match[1]
+        else:
+            labels[name] = "" if folder == "." else folder
     return labels
 
 
@@ -118,19 +131,20 @@ def anchor_similarities(
     *,
     seed: int = 0,
 ) -> dict[Profile, dict[str, list[float]]]:
-    """Compute what real music reaches, so that similarities have a scale.
+    """Return the similarities that real music reaches, as a scale for those of generated music.
 
-    A part of a piece stands in for a continuation and is compared with its own piece (`same song`,
-    what the composer's own continuation reaches) and with pieces of other styles (`chance`).
+    A part of a piece takes the place of a continuation. It is compared with its own piece (`same
+    piece`: what the composer's own continuation reaches) and with others of other styles
+    (`unrelated pieces`).
 
     Args:
-        parts: names of pieces, each with such a part of it.
-        labels: styles of all pieces that may be partners, by name; empty: it has none.
+        parts: names of pieces, each with a part of the piece.
+        labels: styles of all pieces that a part may be compared with, by name; empty: unknown.
         read: returns the piece of a name; None leaves it out.
-        seed: decides the draws of `NUM_PARTNERS` pieces of other styles for each part.
+        seed: of the draw of `NUM_UNRELATED` unrelated pieces for each part.
 
     Returns:
-        By profile and anchor, one value a part; NaN without a partner or a common role.
+        By profile and anchor, a value for each part; NaN without such a piece or a common role.
     """
     rng = np.random.default_rng(seed)
 
@@ -147,9 +161,9 @@ def anchor_similarities(
             for other, label in labels.items()
             if other != name and (not label or label != labels[name])
         ]
-        drawn = rng.permutation(others)[:NUM_PARTNERS].tolist()
-        for anchor, partners in zip(ANCHORS, (drawn, [name]), strict=True):
-            wholes = [whole for partner in partners if (whole := profiles_of(partner))]
+        drawn = rng.permutation(others)[:NUM_UNRELATED].tolist()
+        for anchor, compared in zip(ANCHORS, (drawn, [name]), strict=True):
+            wholes = [whole for other in compared if (whole := profiles_of(other))]
             for index, profile in enumerate(PROFILES):
                 values = [mean_similarity(own[index], whole[index]) for whole in wholes]
                 result[profile][anchor].append(mean_of_valid(np.array(values)))

@@ -46,7 +46,7 @@ class ReportPiece:
     notices: Sequence[str] = ()  # what a listener must know about this piece
     audio_file: str | None = None  # a rendering such as a WAV file, like `midi_file`
     marks: Sequence[Mark] = ()  # passages to mark on the piano roll
-    given: Score | None = None  # notes that were given, beside those before `prompt_end`
+    kept: Score | None = None  # notes after `prompt_end` that were kept, not generated
 
 
 def render_report(
@@ -93,7 +93,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
         '<button type="button" class="jump" title="Play from where the continuation begins" '
         f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
     )
-    data = score_payload(score, piece.prompt_end, piece.marks, piece.given)
+    data = score_payload(score, piece.prompt_end, piece.marks, piece.kept)
     num_given = [sum(track["given"]) for track in data["tracks"]]
     return Template(asset("piece.html")).substitute(
         index=index,

@@ -21,7 +21,7 @@ from musicgen.text import csv_cell, printable
 TableRow = dict[str, Any]
 """A row of a measure's table: values by column, where possible `run`, `piece`, `part`, `value`."""
 
-IN_FILES = ("skipped", "std", "draws", "seeds", "beside_n")
+IN_FILES = ("skipped", "std", "draws", "seeds", "baseline_n")
 """Columns of CSV files that a terminal does not show."""
 
 

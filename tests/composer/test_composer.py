@@ -19,8 +19,8 @@ from musicgen.composer.harmony import Chord, lead_basses, scale_over, spell, voi
 from musicgen.composer.pop.song import compose_song
 from musicgen.composer.pop.texture import TEXTURES
 from musicgen.composer.render import remove_overlaps
-from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled
 from musicgen.metrics.descriptors import in_key_share
+from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated_bar_share
 from musicgen.metrics.style import style_similarity
 from musicgen.midi import Score, dumps, find_music, pitched_notes
 from musicgen.midi.key import Key, find_key
@@ -152,7 +152,7 @@ def test_pop_pieces_are_near_real_ones():
     for index in range(20):
         score = compose_pop(0, index)
         num_bars, notes = len(score.bar_starts()), pitched_notes(score)
-        returns = bars_recalled(bar_similarities(bar_notes(score)[:, :3]))
+        returns = repeated_bar_share(bar_similarities(bar_notes(score)[:, :3]))
         changes = len(list(groupby(chord_tones(score))))
         in_key = in_key_share(score, find_key(notes))
         fit = share_of_chord_tones(score, notes)

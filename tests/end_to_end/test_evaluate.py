@@ -11,7 +11,7 @@ import torch
 from musicgen import load
 from musicgen.checkpoints import run_identity
 from musicgen.composer import compose_pop
-from musicgen.evaluation.position_loss import position_losses
+from musicgen.evaluation.losses import position_losses
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.midi import write
 from musicgen.models.position_kernels import position_kernels
@@ -47,10 +47,10 @@ def test_generate_then_evaluate(here, workplace):
     assert style.splitlines()[0].startswith("profile,part,n,")
     assert "onset_duration,all,2,0," in style  # pieces, of two samples each
     for row in manifest["pieces"]:
-        similarity = row["style, onset_duration"]
+        similarity = row["onset-duration similarity"]
         assert f"{row['file']},{row['prompt']},onset_duration,all,{similarity}\n" in pieces
     loss = (workplace / "measures/position_loss.csv").read_text()
-    for row in ("model,64,trained", "model,64,extrapolated 2x", "trigram,,trained"):
+    for row in ("model,64,trained", "model,64,extrapolated 2x", "trigram model,,trained"):
         assert f"\n{row}," in loss
     assert (workplace / "measures/position_loss.png").stat().st_size > 1000
     assert "nats per note" in done.stdout
@@ -67,7 +67,7 @@ def test_held_out_prompts_are_found_again(here, workplace):
         for row in rows
         if (row["profile"], row["part"]) == ("onset_duration", "all")
     }
-    expected = {(row["file"], str(row["style, onset_duration"])) for row in manifest["pieces"]}
+    expected = {(row["file"], str(row["onset-duration similarity"])) for row in manifest["pieces"]}
     assert found == expected != {*()}
 
 

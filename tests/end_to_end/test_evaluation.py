@@ -61,24 +61,24 @@ def test_a_model_that_knows_its_pieces_by_heart(here, folder):
     torch.manual_seed(0)
     learn_by_heart(model, [data.cache[i] for i in data.split("train")], 60)
     model.save_pretrained(folder / "by heart", dtype="float32")
-    beside = "metric.evaluation.beside=songs-small"
-    done = succeed(here(folder, "evaluate.py", "by heart", root, "out=page", beside, *FEW))
-    assert "Has it overfitted? worse: more than the training pieces" in done.stderr
-    assert "Does it stay in key? as the originals" in done.stderr
+    baseline = "metric.evaluation.baseline=songs-small"
+    done = succeed(here(folder, "evaluate.py", "by heart", root, "out=page", baseline, *FEW))
+    assert "Has it overfitted? worse: higher than the training pieces" in done.stderr
+    assert "Does it stay in key? about the same as the originals" in done.stderr
     assert done.stderr.splitlines()[-2].startswith("open ")
     page = (folder / "page/index.html").read_text()
-    assert "<strong>worse: more than the training pieces.</strong>" in page
+    assert "<strong>worse: higher than the training pieces.</strong>" in page
     sides = ("continuation 1 (this run)", "continuation 1 (songs-small)", "the original")
     assert [page.count(f", {side}</h2>") for side in sides] == [3, 3, 3]
     rows = list(csv.DictReader((folder / "page/evaluation.csv").open()))
-    by_name = {(row["measure"], row["beside"]): row for row in rows}
-    trained = float(by_name["nats a note", "training pieces"]["beside_mean"])
-    held_out = float(by_name["nats a note", "training pieces"]["mean"])
+    by_name = {(row["measure"], row["baseline"]): row for row in rows}
+    trained = float(by_name["nats per note", "training pieces"]["baseline_mean"])
+    held_out = float(by_name["nats per note", "training pieces"]["mean"])
     assert trained < 1 < held_out
     # The continuations are those of generate.py, whose measures read the folder.
     manifest = json.loads((folder / "page/continuations/generation.json").read_text())
-    known = [row["longest known passage (notes)"] for row in manifest["pieces"]]
-    mean = float(by_name["longest known passage (notes)", "held-out pieces"]["mean"])
+    known = [row["longest match with the training set (notes)"] for row in manifest["pieces"]]
+    mean = float(by_name["longest match with the training set (notes)", "held-out pieces"]["mean"])
     assert mean == pytest.approx(np.mean(known))
     for row in manifest["pieces"]:
         assert f"continuations/{quote(row['file'])}" in page
@@ -86,12 +86,12 @@ def test_a_model_that_knows_its_pieces_by_heart(here, folder):
     done = succeed(here(folder, "evaluate.py", "run", "by heart", root, "out=both", *FEW))
     assert "evaluation" in done.stdout
     rows = list(csv.DictReader((folder / "both/evaluation.csv").open()))
-    (nats,) = (row for row in rows if row["measure"] == "nats a note")
+    (nats,) = (row for row in rows if row["measure"] == "nats per note")
     pieces = [*csv.DictReader((folder / "both/evaluation_pieces.csv").open())]
     for side in ("first", "second"):
-        run, kind = nats[side], "longest known passage (notes)"
+        run, kind = nats[side], "longest match with the training set (notes)"
         of_run = [row for row in pieces if row["run"] == run]
-        values = [float(row["value"]) for row in of_run if row["measure"] == "nats a note"]
+        values = [float(row["value"]) for row in of_run if row["measure"] == "nats per note"]
         assert np.mean(values) == pytest.approx(float(nats[f"{side}_mean"]))
         assert len([row for row in of_run if row["measure"] == kind]) == 3
     curves = json.loads((folder / "both/position_loss.json").read_text())["curves"]

@@ -34,18 +34,21 @@ def test_report_says_what_was_continued_and_links_audio(run, workplace):
     assert "<h1>4 continuations of song 0 and song 1</h1>" in page
     assert ">song 1, continuation 2</h2>" in page
     assert 'href="song%201_1.wav"' in page
-    assert "rhythm like the original&#x27;s" in page
+    assert "onset-duration similarity" in page
 
 
 def test_copied_music_is_found_with_its_source(run, workplace):
     assert run(*GENERATE, "originality=true", "num_samples=2", "out=known").returncode == 0
-    assert "longest known passage (notes)" in (workplace / "known/report.html").read_text()
+    assert (
+        "longest match with the training set (notes)"
+        in (workplace / "known/report.html").read_text()
+    )
     for song in (workplace / "data").rglob("pop_*.mid"):
         shutil.copy(song, (workplace / "known"))
     succeed(run("evaluate.py", "metrics=originality", "generated=known", "out=original"))
-    rows = list(csv.DictReader((workplace / "original/originality_passages.csv").open()))
+    rows = list(csv.DictReader((workplace / "original/originality_matches.csv").open()))
     (own, _) = csv.DictReader((workplace / "original/originality.csv").open())
     assert int(own["n"]) == len(rows) - 2  # two samples of each of two songs
-    whole = [row for row in rows if row["num_own"] == row["num_notes"]]
+    whole = [row for row in rows if row["num_piece_notes"] == row["num_notes"]]
     assert whole
     assert all((row["source"], row["transposition"]) == (row["piece"], "0") for row in whole)

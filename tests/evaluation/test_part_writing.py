@@ -1,4 +1,4 @@
-"""Four-part writing of generated pieces beside their originals'."""
+"""Part writing of generated pieces in four voices, compared with their originals."""
 
 import json
 from dataclasses import replace

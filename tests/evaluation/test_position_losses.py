@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.evaluation.position_loss import in_units, position_losses
+from musicgen.evaluation.losses import Pieces, losses_by_unit, position_losses
 from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI
 from tests.checkpoints.small_model import FAVOR, MODEL, SPE, small_model
@@ -96,5 +96,5 @@ def test_a_bar_that_the_length_cuts_is_left_out():
     third = int((tokenizer.coordinates(piece, ["bar"]) < 2).sum())
     for length, tokens, bars in ((len(piece), len(piece) - 2, 4), (third + 5, third - 1, 2)):
         losses = [np.ones((1, min(length, len(piece) - 1)))]
-        ((kept,), count) = in_units(losses, data, [0], length, "bar")
+        ((kept,), count) = losses_by_unit(losses, Pieces(data, [0], length), "bar")
         assert (kept.shape, count) == ((1, tokens), [bars])

@@ -13,7 +13,7 @@ from musicgen.checkpoints import build
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.evaluation.generated_files import write_manifest
-from musicgen.evaluation.references import find_original, open_pairs, read_manifest, usual_measure
+from musicgen.evaluation.references import default_measure, find_original, open_pairs, read_manifest
 from musicgen.evaluation.style import PARTS
 from musicgen.files import read_csv, write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
@@ -21,6 +21,7 @@ from musicgen.generation.prompts import make_prompt
 from musicgen.metrics.style import (
     ANCHORS,
     PROFILES,
+    SIMILARITIES,
     anchor_similarities,
     mean_similarity,
     style_labels,
@@ -47,7 +48,7 @@ GROOVE = {"_target_": "musicgen.tokenization.Groove2Groove"}
 )
 def test_names_pair_only_if_equal(file, names, expected):
     if expected is None:
-        with pytest.raises(UserError, match="no file of the references is named"):
+        with pytest.raises(UserError, match=r"(no|more than one) file of the references is named"):
             find_original(file, names)
     else:
         assert find_original(file, names) == expected
@@ -133,7 +134,9 @@ def test_figures_are_those_of_the_report(
                 for each in table
                 if (each["piece"], each["profile"], each["part"]) == (file, profile, "all")
             ]
-            assert mine == [row[key] for key in [f"style, {profile}"] if row.get(key) is not None]
+            assert mine == [
+                row[name] for name in [SIMILARITIES[profile]] if row.get(name) is not None
+            ]
             found += len(mine)
     assert found >= (4 if tokenizer is GROOVE else 6)  # whose tokens have no velocities: no accents
     parts = {"all", *PARTS, *ANCHORS}
@@ -143,8 +146,8 @@ def test_figures_are_those_of_the_report(
 def test_the_own_continuation_on_the_grid_is_nearly_the_piece(tmp_path):
     # The references lie off the grid: read without the tokenizer, hardly a bin would agree.
     rows = generate(tmp_path / "new", tmp_path / "old", REMI, hands())
-    assert rows["piece_0.mid"]["style, onset_duration"] > 0.9
-    assert rows["piece_1.mid"]["style, onset_duration"] < 0.9
+    assert rows["piece_0.mid"]["onset-duration similarity"] > 0.9
+    assert rows["piece_1.mid"]["onset-duration similarity"] < 0.9
 
 
 def test_without_a_manifest_files_are_compared_as_they_are(tmp_path, inputs):
@@ -217,15 +220,15 @@ def test_folders_without_pairs_are_compared_as_sets(tmp_path, inputs, measure):
     prompts = ["one", "one", "two", "two", "from nothing", "from nothing"]
     samples = [{"file": f"b{i}.mid", "prompt": prompt} for i, prompt in enumerate(prompts)]
     (tmp_path / "new/generation.json").write_text(json.dumps({"pieces": samples}))
-    assert usual_measure(given) == "descriptors"
+    assert default_measure(given) == "descriptors"
     rows = {row["descriptor"]: row for row in measure("descriptors")(given, tmp_path)}
     assert rows["notes_per_bar"]["n"] == 4  # of samples of one prompt, their mean
     assert rows["notes_per_bar"]["originals"] > 1.4 * rows["notes_per_bar"]["generated"]
-    style = rows["style, onset_duration"]  # two of the beats against all four
+    style = rows["onset-duration similarity"]  # two of the beats against all four
     assert style["similarity"] < 0.8 < style["similarity of halves"]
     write(beats(0), tmp_path / "new/a0.mid")
-    assert usual_measure(given) == "style"
-    assert usual_measure(inputs()) == "evaluation"
+    assert default_measure(given) == "style"
+    assert default_measure(inputs()) == "evaluation"
 
 
 def test_each_style_of_each_folder_by_hand(tmp_path, inputs, measure):
@@ -293,9 +296,9 @@ def test_values_by_hand():
     }
     found = anchor_similarities([("a1", beats(0)), ("none", beats(0))], LABELS, pieces.get)
     values = found["onset_duration"]
-    assert values["same song"] == pytest.approx([0.5**0.5, np.nan], nan_ok=True)
+    assert values["same piece"] == pytest.approx([0.5**0.5, np.nan], nan_ok=True)
     # A piece without a style is compared with all others.
-    assert values["chance"] == pytest.approx([1 / 4, (0.5**0.5 + 1 + 1 / 2 + 0) / 4])
+    assert values["unrelated pieces"] == pytest.approx([1 / 4, (0.5**0.5 + 1 + 1 / 2 + 0) / 4])
 
 
 @pytest.mark.parametrize(

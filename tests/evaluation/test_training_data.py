@@ -47,7 +47,7 @@ def test_a_corpus_is_not_composed_where_a_stranger_says(here, config):
     elsewhere = f"data.root={here.parent}/elsewhere"
     model = trained_on(config, elsewhere, f"loader.cache_dir={here}")
     plain = model.content.config
-    with pytest.raises(UserError, match="which is not here; give another folder"):
+    with pytest.raises(UserError, match="which does not exist here; give a folder"):
         open_training_data(model)
     assert open_training_data(model, here / "mine").corpus.root.parent == here / "mine"
     del plain["data"]["root"], plain["loader"]["cache_dir"]  # a published model has no paths
@@ -71,7 +71,7 @@ def test_the_corpora_of_a_songbook_are_found_and_nothing_is_composed_elsewhere(h
     corpora = open_training_data(model).corpus.corpora
     assert corpora["chopin"].root == here / "music/humdrum-chopin-first-editions"
     settings["composer"]["root"] = str(here.parent / "elsewhere")
-    with pytest.raises(UserError, match="which is not here; give another folder"):
+    with pytest.raises(UserError, match="which does not exist here; give a folder"):
         open_training_data(model)
     for each in settings.values():  # a published model has no paths
         del each["root"]

@@ -15,7 +15,7 @@ import torch
 import musicgen
 from musicgen.composer.groove.bands import compose_band
 from musicgen.composer.pop.song import compose_song
-from musicgen.evaluation.position_loss import position_losses
+from musicgen.evaluation.losses import position_losses
 from musicgen.midi import NOTE, Score, Track
 from musicgen.random import NoiseKey
 from tests.end_to_end.deaths import train

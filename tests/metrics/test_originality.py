@@ -1,10 +1,10 @@
-"""The longest passages against brute force."""
+"""The longest matches against brute force."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musicgen.metrics.originality import Passage, PassageIndex, passage_notes
+from musicgen.metrics.originality import Match, MatchIndex, match_notes
 from musicgen.midi.score import Score, Track, notes_from
 
 
@@ -13,8 +13,8 @@ def test_notes_of_a_score_by_hand():
     doubled = notes_from([(0, 30, 60, 20), (10, 30, 48, 20)])
     drums = notes_from([(5, 5, 36, 90)])
     score = Score(10, [Track(notes=piano), Track(notes=doubled), Track(is_drum=True, notes=drums)])
-    assert passage_notes(score).tolist() == [[0, 60], [0, 64], [24, 48], [36, 62], [50, 62]]
-    assert passage_notes(Score()).shape == (0, 2)
+    assert match_notes(score).tolist() == [[0, 60], [0, 64], [24, 48], [36, 62], [50, 62]]
+    assert match_notes(Score()).shape == (0, 2)
 
 
 lines = st.lists(st.tuples(st.integers(0, 2), st.integers(60, 62)), max_size=14).map(
@@ -28,7 +28,7 @@ lines = st.lists(st.tuples(st.integers(0, 2), st.integers(60, 62)), max_size=14)
 
 
 @given(st.lists(lines, max_size=4), lines)
-def test_passages_against_brute_force(pieces, notes):
+def test_matches_against_brute_force(pieces, notes):
     def relative(part):
         return (part - part[:1]).tolist()
 
@@ -41,17 +41,17 @@ def test_passages_against_brute_force(pieces, notes):
         if relative(piece[start : start + length]) == relative(notes[first : first + length])
     ]
     named = {str(number): piece for number, piece in enumerate(pieces)}
-    index = PassageIndex(named, lambda name, onset: 10 * int(name) + onset)
-    passage = index.longest_passage(notes)
+    index = MatchIndex(named, lambda name, onset: 10 * int(name) + onset)
+    match = index.longest_match(notes)
     if not found:
-        assert passage == Passage(0, len(notes))
+        assert match == Match(0, len(notes))
         return
     # The longest, of those the first, in the first piece that has it.
     length, first, number, start = min(found)
     (onset, pitch), (source_onset, source_pitch) = notes[first], pieces[number][start]
-    assert passage == Passage(
+    assert match == Match(
         num_notes=-length,
-        num_own=len(notes),
+        num_piece_notes=len(notes),
         first_beat=onset / 24,
         last_beat=notes[first - length - 1, 0] / 24,
         source=str(number),

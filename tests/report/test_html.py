@@ -173,7 +173,7 @@ def test_script_decodes_the_score(tmp_path: Path):
     """Run the page's decoder in node: notes, seconds and bars are those of the Score."""
     music = score(tempos=np.array([(0, 60.0), (1_920, 120.0)], TEMPO))
     given = Score(tracks=[Track("", 0, True, notes_from(DRUMS[2:] + LEAD))])
-    parsed = page(piece(score=music, given=given))
+    parsed = page(piece(score=music, kept=given))
     assert "3 notes, 1 of them given" in parsed.text
     [script] = [text for attributes, text in parsed.scripts if not attributes]
     # Without pieces, the script only defines its classes.

@@ -61,11 +61,12 @@ def test_rows_by_piece_are_summarised_by_all_other_columns():
 
 def test_a_terminal_shows_intervals_in_one_column():
     row = {"n": 3, "std": 1.0, "mean": 0.5, "low": 0.25, "high": 12.0, "empty": None}
-    row |= {"beside": "chance", "beside_mean": 20.0, "beside_low": 10.0, "beside_high": 30.0}
+    row |= {"baseline": "originals"}
+    row |= {"baseline_mean": 20.0, "baseline_low": 10.0, "baseline_high": 30.0}
     row |= {"difference": math.nan, "difference_low": math.nan, "difference_high": math.nan}
     assert readable([row]) == [
-        {"n": 3, "mean": "0.500 (0.250 to 12.000)", "beside": "chance"}
-        | {"beside_mean": "20.0 (10.0 to 30.0)"}
+        {"n": 3, "mean": "0.500 (0.250 to 12.000)", "baseline": "originals"}
+        | {"baseline_mean": "20.0 (10.0 to 30.0)"}
     ]
     single = {"difference": 2.0, "low": math.nan, "high": math.nan}
     assert readable([single]) == [{"difference": "2.000"}]

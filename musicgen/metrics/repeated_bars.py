@@ -1,4 +1,4 @@
-"""How alike the bars of a piece are, as sets of what begins in them, and which bars return."""
+"""Which bars of a piece repeat an earlier one, by the notes that begin in them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,14 +9,14 @@ from musicgen.midi import Score, pitched_notes
 STEPS_PER_BEAT = 4
 """Grid on which bars are compared: sixteenth notes."""
 ALIKE = 0.8
-"""Dice's coefficient from which on a bar counts as a return of another."""
+"""Dice coefficient from which two bars count as alike."""
 MIN_LAG = 4
-"""Bars between a bar and its return, at least: what repeats sooner is a pattern."""
+"""Bars between a bar and its repetition, at least: what repeats sooner is a pattern."""
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 Events = NDArray[np.int64]
-"""A bar, from 0, and numbers that say what begins there, a row for each event: [N, 1 + columns]."""
+"""A row for each event: its bar, from 0, and numbers that say what begins: [N, 1 + columns]."""
 
 
 def bar_notes(score: Score) -> Events:
@@ -29,7 +29,7 @@ def bar_notes(score: Score) -> Events:
 
 
 def bar_similarities(events: Events, num_bars: int | None = None) -> FloatArray:
-    """Compute Dice's coefficient 2 |A ∩ B| / (|A| + |B|) of the sets of all pairs of bars.
+    """Return the Dice coefficient 2 |A ∩ B| / (|A| + |B|) of the events of all pairs of bars.
 
     Args:
         num_bars: None: until the last event.
@@ -41,34 +41,37 @@ def bar_similarities(events: Events, num_bars: int | None = None) -> FloatArray:
     kinds = np.unique(events[:, 1:], axis=0, return_inverse=True)[1].ravel()
     present = np.zeros((num_bars, kinds.max(initial=-1) + 1))
     present[events[:, 0], kinds] = 1
-    sizes = np.add.outer(*2 * [present.sum(1)])
+    num_events = present.sum(1)
+    sizes = np.add.outer(num_events, num_events)
     nan = np.full(sizes.shape, np.nan)
     return np.divide(2 * (present @ present.T), sizes, out=nan, where=sizes > 0)
 
 
-def bars_recalled(similarities: FloatArray, first: int = 0) -> float:
-    """Return the share of bars that are like any bar at least `MIN_LAG` bars earlier.
+def repeated_bar_share(similarities: FloatArray, first: int = 0) -> float:
+    """Return the share of bars that repeat a bar at least `MIN_LAG` bars earlier.
 
-    Empty bars do not count; NaN without others.
-
-    Args:
-        similarities: of `bar_similarities`.
-        first: earlier bars, such as a prompt's, may return, and are not counted themselves.
-    """
-    returning = new_and_returning_bars(similarities)[1]
-    filled = ~np.isnan(similarities.diagonal())
-    return mean_of_valid(returning[first:][filled[first:]].astype(float))
-
-
-def new_and_returning_bars(similarities: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Return which bars are like no earlier bar, and which like one `MIN_LAG` bars earlier or more.
-
-    Empty bars are neither. [num_bars], [num_bars]
+    Empty bars do not count. NaN if all are empty.
 
     Args:
         similarities: of `bar_similarities`.
+        first: bars before it, such as a prompt's, can be repeated, but are not counted.
     """
-    like = similarities >= ALIKE
+    _, is_repeated = new_and_repeated_bars(similarities)
     filled = ~np.isnan(similarities.diagonal())
-    new = filled & ~np.tril(like, -1).any(axis=1)
-    return new, filled & np.tril(like, -MIN_LAG).any(axis=1)
+    return mean_of_valid(is_repeated[first:][filled[first:]].astype(float))
+
+
+def new_and_repeated_bars(similarities: FloatArray) -> tuple[BoolArray, BoolArray]:
+    """Return which bars are new, and which repeat a bar at least `MIN_LAG` bars earlier.
+
+    A new bar is like no earlier one. Empty bars are neither, nor are those that only repeat one of
+    the bars right before them. [num_bars], [num_bars]
+
+    Args:
+        similarities: of `bar_similarities`.
+    """
+    alike = similarities >= ALIKE
+    filled = ~np.isnan(similarities.diagonal())
+    is_new = filled & ~np.tril(alike, -1).any(axis=1)
+    is_repeated = filled & np.tril(alike, -MIN_LAG).any(axis=1)
+    return is_new, is_repeated

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from musicgen.metrics.scape import PENALTY, bar_likeness, fitness_scape, structureness
+from musicgen.metrics.structureness import (
+    PENALTY,
+    harmony_and_rhythm,
+    segment_fitness,
+    structureness,
+)
 
 
 def brute_force(similarities: np.ndarray, first: int, length: int) -> float:
@@ -30,7 +35,7 @@ def test_fitness_is_that_of_the_best_choice(n):
     similarities = np.random.default_rng(n).uniform(-0.5, 1, (n, n))
     similarities = (similarities + similarities.T) / 2
     np.fill_diagonal(similarities, 1)
-    fitness = fitness_scape(similarities)
+    fitness = segment_fitness(similarities)
     assert fitness.shape == (n + 1, n)
     for length in range(1, n + 1):
         for first in range(n - length + 1):
@@ -54,7 +59,7 @@ def test_a_piece_of_two_equal_halves():
 
 
 def test_what_never_returns_has_no_structure():
-    likeness = bar_likeness(piece("abcdefghijkl"), 14)
+    likeness = harmony_and_rhythm(piece("abcdefghijkl"), 14)
     assert (likeness[:12, :12][~np.eye(12, dtype=bool)] == PENALTY).all()
     assert (likeness[12, 13], likeness[0, 12]) == (1, PENALTY)  # empty bars are alike
     assert structureness(piece("abcdefghijkl"), 12)["short"] == 0

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musicgen.metrics.bars import bar_notes, bar_similarities, bars_recalled, new_and_returning_bars
+from musicgen.metrics.repeated_bars import (
+    bar_notes,
+    bar_similarities,
+    new_and_repeated_bars,
+    repeated_bar_share,
+)
 from musicgen.midi import Score, TimeSignature, Track
 from tests.metrics import builders
 
@@ -44,22 +49,22 @@ def test_measures_match_a_loop_over_pairs(rows, first):
     counted = [n for n in range(first, 12) if sets[n]]
     like = [any(pairs[m, n] >= 0.8 for m in range(n - 3)) for n in counted]
     expected = np.mean(like) if counted else np.nan
-    assert bars_recalled(found, first) == pytest.approx(expected, nan_ok=True)
+    assert repeated_bar_share(found, first) == pytest.approx(expected, nan_ok=True)
 
-    new, returning = new_and_returning_bars(found)
+    new, repeated = new_and_repeated_bars(found)
     old = [any(pairs.get((m, n), 0) >= 0.8 for m in range(n)) for n in range(12)]
     assert new.tolist() == [bool(sets[n]) and not old[n] for n in range(12)]
     like = [any(pairs.get((m, n), 0) >= 0.8 for m in range(n - 3)) for n in range(12)]
-    assert returning.tolist() == like
+    assert repeated.tolist() == like
 
 
-@pytest.mark.parametrize(("shared", "recalled"), [(4, 1), (3, 0)])
-def test_a_bar_returns_from_a_dice_coefficient_of_four_fifths_on(shared, recalled):
+@pytest.mark.parametrize(("shared", "share"), [(4, 1), (3, 0)])
+def test_bars_are_alike_from_a_dice_coefficient_of_four_fifths(shared, share):
     first = [(3 * i, 1, 60 + i) for i in range(5)]
     second = [(o + 64, n, p if i < shared else 90) for i, (o, n, p) in enumerate(first)]
     dice = bar_similarities(bar_notes(piano(*first, *second))[:, :3])
     assert dice[0, 4] == pytest.approx(shared / 5)
-    assert bars_recalled(dice, 4) == recalled
+    assert repeated_bar_share(dice, 4) == share
 
 
 def test_notes_of_bars():
@@ -68,12 +73,12 @@ def test_notes_of_bars():
     score.time_signatures = [TimeSignature(0, 3, 4)]
     score.tracks.append(Track(is_drum=True, notes=score.tracks[0].notes))
     assert bar_notes(score).tolist() == [[0, 0, 60, 3], [1, 0, 62, 2]]
-    assert np.isnan(bars_recalled(bar_similarities(bar_notes(Score()))))
+    assert np.isnan(repeated_bar_share(bar_similarities(bar_notes(Score()))))
 
 
-def test_a_continuation_may_return_to_its_prompt():
+def test_bars_of_the_prompt_can_be_repeated():
     prompt = table(*((bar, 0, 60 + bar) for bar in range(4)))
-    new = np.where(prompt == 63, 90, prompt)  # all but the last bar return
+    new = np.where(prompt == 63, 90, prompt)  # all but the last bar are repeated
     joined = np.concatenate([prompt, new + np.array([8, 0, 0])])
-    assert bars_recalled(bar_similarities(joined), 8) == 3 / 4
-    assert bars_recalled(bar_similarities(new)) == 0
+    assert repeated_bar_share(bar_similarities(joined), 8) == 3 / 4
+    assert repeated_bar_share(bar_similarities(new)) == 0

@@ -1,0 +1,41 @@
+"""Names of measures and of baselines, in tables, reports and verdicts."""
+
+from musicgen.metrics.style import SIMILARITIES
+
+NATS_PER_NOTE = "nats per note"
+NATS_PER_TOKEN = "nats per token, training length"
+NATS_PER_TOKEN_BEYOND = "nats per token, beyond training length"
+NOTES_IN_KEY = "notes in key"
+NOTES_PER_BAR = "notes per bar"
+REPEATED_BARS = "repeated bars"
+SHORT_STRUCTURE = "structureness, short segments"
+PARALLELS = ("parallel fifths", "parallel octaves")
+TRAINING_MATCH = "longest match with the training set (notes)"
+
+DESCRIPTORS = {
+    "in_key_share": NOTES_IN_KEY,
+    "notes_per_bar": NOTES_PER_BAR,
+    "repeated_bars": REPEATED_BARS,
+    "structureness_short": SHORT_STRUCTURE,
+    "structureness_mid": "structureness, mid segments",
+    "structureness_long": "structureness, long segments",
+    "out_of_range": "out of range",
+    "crossed": "crossed",
+    "parallel_fifths": PARALLELS[0],
+    "parallel_octaves": PARALLELS[1],
+    "melody_fit": "melody fit",
+}
+"""Measures of continuations by the keys of `describe` and `part_writing`."""
+
+MATCH_SOURCE = "match found in"
+"""Where the longest match with the training set stands, in the manifest and the report."""
+
+PIECE_MEASURES = (*SIMILARITIES.values(), TRAINING_MATCH, MATCH_SOURCE)
+"""What the report shows of each piece."""
+
+TRIGRAM = "trigram model"
+TRAINING_PIECES = "training pieces"
+INITIAL_WEIGHTS = "initial weights"
+ORIGINALS = "originals"
+HELD_OUT_PIECES = "held-out pieces"
+UNRELATED_PIECES = "unrelated pieces"
