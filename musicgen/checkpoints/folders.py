@@ -51,7 +51,13 @@ tags: [music, symbolic-music, midi]
 ---
 # A symbolic-music model
 
-Run `pip install -e .` in a copy of the musicgen repository, then `musicgen.load("FOLDER").generate("song.mid", bars=16)`.
+Run `pip install -e .` in a copy of the musicgen repository, then in Python:
+
+```python
+import musicgen
+
+musicgen.load("FOLDER").generate("song.mid", bars=16)
+```
 
 {table}
 It learned from {data}.
