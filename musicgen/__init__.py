@@ -25,13 +25,13 @@ def load(checkpoint: str | Path | None = None) -> MusicModel:
         checkpoint: a .ckpt, a run's folder (its best), `latest`, the newest below `outputs/`, a
             folder of `save_pretrained`, or one of `list_models()`. None: the first of these.
 
-    Beside other busy programs, torch's waiting threads slow each other down: call
+    If other programs are busy, torch's threads slow each other down by waiting. Then call
     `torch.set_num_threads(1)`, or set OMP_WAIT_POLICY=passive before Python starts.
 
     Raises:
         UserError: the file is missing, or not a checkpoint of musicgen.
     """
-    # Here, so that `import musicgen` alone does not import torch, nor a path that is missing.
+    # Imported here, so that `import musicgen`, and an error about the path, need no torch.
     from musicgen.run_folders import find_checkpoint
 
     path = find_checkpoint(str(checkpoint or list_models()[0]))
@@ -41,10 +41,10 @@ def load(checkpoint: str | Path | None = None) -> MusicModel:
 
 
 def train(*settings: str) -> MusicModel:
-    """Train as train.py does with these settings, in a process of its own; load the best weights.
+    """Train as train.py does, in a separate process; return the model with the best weights.
 
     Args:
-        settings: such as `experiment=my_music` and `data.root=/my/midi`.
+        settings: arguments of train.py, such as `experiment=my_music` and `data.root=/my/midi`.
 
     Raises:
         CalledProcessError: training failed; standard error says why.

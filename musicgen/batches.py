@@ -1,4 +1,4 @@
-"""Batches of a task, and which items of a data set they hold."""
+"""Batches of a task, and loaders of an endless stream of training items."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class Batch:
 
     Attributes:
         tokens: ids [B, L], or vectors [B, L, C].
-        targets: of each token [B, L], such as the next one, or of each example [N]; else `IGNORED`.
+        targets: of each token [B, L], such as the next one, or of each example [N]; `IGNORED` where
+            there is none.
         positions: the coordinates that the model reads, from the token index on. [1|B, L, P]
-        key_mask: [B, L], false at padding that tokens before it would see; None: there is none.
+        key_mask: [B, L], false at padding that other tokens must not attend to; None: no padding.
     """
 
     tokens: Tensor
@@ -43,11 +44,11 @@ class Batch:
 
 
 class StreamBatches(Sampler[list[int]]):
-    """The items of each batch of a stream, for one of several processes.
+    """Yields the indices of the items of each batch of a stream, for one of several processes.
 
     Args:
         num_batches: batches in an epoch.
-        start: returns the first batch; called at the start of each epoch.
+        start: returns the number of the first batch; called at the start of each epoch.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class StreamBatches(Sampler[list[int]]):
 
 
 class StreamDataModule(pl.LightningDataModule):
-    """Loaders of a stream of training items, and of items for evaluation, in each process.
+    """Loaders of training items and of items for evaluation, in each process.
 
     Args:
         length: L, tokens of an item at most.
@@ -109,13 +110,17 @@ class StreamDataModule(pl.LightningDataModule):
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
     def stream(self, num_items: int) -> StreamBatches:
-        """Return the batches of an epoch for this process, of data with so many items."""
+        """Return the batches of an epoch for this process.
+
+        Args:
+            num_items: in the training data.
+        """
         rank, world_size = self.process()
         num_batches = self.batches_per_epoch or max(1, num_items // (self.batch_size * world_size))
         return StreamBatches(self.batch_size, num_batches, self._batches_seen, rank, world_size)
 
     def overfits(self) -> bool:
-        """Return whether training repeats its first batches, as a test of the model."""
+        """Return whether training repeats its first batches (Lightning's `overfit_batches`)."""
         return bool(self.trainer is not None and getattr(self.trainer, "overfit_batches", 0))
 
     def eval_dataloader(self, split: Literal["val", "test"]) -> DataLoader:
@@ -123,7 +128,7 @@ class StreamDataModule(pl.LightningDataModule):
         raise NotImplementedError
 
     def val_dataloader(self) -> DataLoader:
-        if self.overfits():  # the question is whether these batches can be learned
+        if self.overfits():  # to see whether these batches can be learned
             loader: DataLoader = self.train_dataloader()
             return loader
         return self.eval_dataloader("val")
@@ -158,6 +163,6 @@ class StreamDataModule(pl.LightningDataModule):
 
 
 def _leave_group(worker: int) -> None:
-    """Leave the group of processes that Ctrl-C, `timeout` and SLURM stop: the main one decides."""
+    """Leave the process group that Ctrl-C, `timeout` and SLURM stop: the main process decides."""
     if hasattr(os, "setpgrp"):  # else Windows
         os.setpgrp()

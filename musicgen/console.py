@@ -11,7 +11,7 @@ from musicgen.text import printable
 
 T = TypeVar("T")
 
-SECONDS_A_LINE = 60  # of progress in a log file
+SECONDS_PER_LINE = 60  # of progress in a log file
 
 console = Console(stderr=True)
 stdout = Console()
@@ -28,7 +28,11 @@ def warn(text: str) -> None:
 
 
 def warn_of_first(texts: Sequence[str], count: int, rest: str = "more") -> None:
-    """Print the first `count` warnings, and the number of the `rest`."""
+    """Print the first `count` warnings, and how many more there are.
+
+    Args:
+        rest: what the others are called, after their number.
+    """
     for text in texts[:count]:
         warn(text)
     if len(texts) > count:
@@ -36,7 +40,7 @@ def warn_of_first(texts: Sequence[str], count: int, rest: str = "more") -> None:
 
 
 class _ProgressBar(progress.Progress):
-    """A progress bar that, where it is disabled, logs a line a minute instead."""
+    """A progress bar that logs a line per minute if it is disabled."""
 
     _logged = 0.0  # elapsed seconds of the task
 
@@ -46,16 +50,17 @@ class _ProgressBar(progress.Progress):
     def update(self, task_id: progress.TaskID, **changes: Any) -> None:
         super().update(task_id, **changes)
         task = next(each for each in self.tasks if each.id == task_id)
-        if self.disable and (task.elapsed or 0) - self._logged >= SECONDS_A_LINE:
+        if self.disable and (task.elapsed or 0) - self._logged >= SECONDS_PER_LINE:
             self._logged = task.elapsed or 0
             cells = (each(task) for each in self.columns if not isinstance(each, str))
             log(" ".join(cell.plain for cell in cells if isinstance(cell, Text)))
 
 
 def progress_bar(*columns: progress.ProgressColumn | str) -> progress.Progress:
-    """Return a transient progress bar, or where standard error is no terminal, a line a minute.
+    """Return a transient progress bar; if standard error is no terminal, a line per minute.
 
-    `columns` stand between the bar and the elapsed time.
+    Args:
+        columns: between the bar and the elapsed time.
     """
     return _ProgressBar(
         progress.TextColumn("{task.description}"),
@@ -69,6 +74,10 @@ def progress_bar(*columns: progress.ProgressColumn | str) -> progress.Progress:
 
 
 def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items, `total` unless they know, beside a progress bar that counts them."""
+    """Yield the items, and count them on a progress bar.
+
+    Args:
+        total: number of items; None: that of `len(items)`.
+    """
     with progress_bar(progress.MofNCompleteColumn(), progress.TimeRemainingColumn()) as bar:
         yield from bar.track(items, total, description=description)

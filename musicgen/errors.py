@@ -1,4 +1,4 @@
-"""Exceptions that the command line turns into one line without a traceback."""
+"""Exceptions that the command line prints as one line without a traceback."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ class UserError(ValueError):
 class ParameterError(UserError):
     """A parameter, such as `position.coordinates`, has a value that cannot be used.
 
-    `expected` is a sentence part: "expected an integer >= 1".
+    `expected` is part of a sentence, such as "expected an integer >= 1".
     """
 
     def __init__(self, name: str, value: Any, expected: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, which replaces it unless there is an exception.
+    """Yield a temporary path in the folder of `path`, which replaces it if there is no exception.
 
     Missing parent folders are created.
     """

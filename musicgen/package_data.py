@@ -4,17 +4,17 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
 
-# A wheel has a copy of the configuration in the package, see setup.py; a checkout beside it.
+# A wheel has a copy of the configuration in the package, see setup.py; a checkout next to it.
 CONF = next(path for path in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if path.is_dir())
 PRETRAINED = _PACKAGE / "pretrained"  # NAME/config.json
 DEFAULT_MODEL = "songs-small"  # songs and piano music
 BAND_MODEL = "groove-small"
 CHORALE_MODEL = "bach-chorales"
-EXAMPLES = _PACKAGE / "examples"  # eight bars in 4/4, 3/4 and 6/8 by the project's composer
+EXAMPLES = _PACKAGE / "examples"  # pieces of eight bars in 4/4, 3/4 and 6/8, composed by musicgen
 
 
 def own_or_example(path: str | Path) -> Path:
-    """Return a path; `examples`, or the name of one, is the package's unless it is here, too."""
+    """Return a path; `examples`, or the name of one, means the package's unless it exists here."""
     if Path(path).exists():
         return Path(path)
     found = {each.name: each for each in (EXAMPLES, *EXAMPLES.iterdir())}.get(str(path))

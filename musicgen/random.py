@@ -1,4 +1,4 @@
-"""Random draws that depend on a key only, not on earlier draws."""
+"""Random draws that depend only on a key, not on earlier draws."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ class NoiseKey:
     @property
     def seed(self) -> int:
         """Return a 63-bit hash of the words."""
-        words = tuple(
-            int(word) for word in self.words
-        )  # the repr of a RandomStream is not its integer's
+        words = tuple(int(word) for word in self.words)  # without the names of RandomStream
         digest = hashlib.blake2b(repr(words).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
 

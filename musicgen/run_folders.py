@@ -1,4 +1,4 @@
-"""Run folders: which is the newest, and the checkpoints in them; names of other models."""
+"""Run folders and their checkpoints, and the paths of models by name."""
 
 import json
 import os
@@ -28,7 +28,14 @@ FORMAT_VERSION = 3  # of checkpoints
 
 @contextmanager
 def claimed(folder: Path, otherwise: str) -> Iterator[None]:
-    """Hold a folder for one process; raise `UserError` with a text if another one holds it."""
+    """Hold a folder for one process.
+
+    Args:
+        otherwise: the message if another process holds it.
+
+    Raises:
+        UserError: another process holds it.
+    """
     lock = FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
@@ -51,9 +58,10 @@ def record_start(folder: Path) -> None:
 
 
 def job_id(otherwise: str) -> str:
-    """Return the id of the job that torchrun or srun started, by which all processes name a folder.
+    """Return the id of a job of torchrun or srun, so that its processes share a run folder.
 
-    `otherwise` is the time, for a process that was started alone.
+    Args:
+        otherwise: the id of a process that was started alone, such as the time.
     """
     job = os.environ.get("TORCHELASTIC_RUN_ID")
     if job == "none":
@@ -68,7 +76,7 @@ def job_id(otherwise: str) -> str:
 
 @cache
 def run_id(output_dir: str) -> str:
-    """Return the id of a run for W&B: a resumed run keeps that of the files in its folder."""
+    """Return the id of a run for W&B; a resumed run has the id of the files in its folder."""
     logged = (x.stem.removeprefix("run-") for x in Path(output_dir).glob("wandb/*/run-*.wandb"))
     return next(logged, "-".join((*Path(output_dir).parts[-2:], token_hex(4))))
 
@@ -78,7 +86,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def find_run(name: str) -> Path:
-    """Return the run folder that `resume=` names; `auto` is the last one started below outputs/.
+    """Return the run folder that `resume=` names; `auto` is the newest one below outputs/.
 
     Debug runs do not count for `auto`.
     """
@@ -87,9 +95,9 @@ def find_run(name: str) -> Path:
         folder = folder.parent.parent
     if not (folder / LAST).is_file():
         raise UserError(
-            f"resume={name}: {folder} holds no {LAST.as_posix()}; give the folder of a run, or "
-            "resume=auto for the newest; one that stopped before its first checkpoint starts again "
-            f"by its own command with hydra.run.dir={folder}"
+            f"resume={name}: {folder} has no {LAST.as_posix()}; give the folder of a run, or "
+            "resume=auto for the newest. A run that stopped before its first checkpoint is started "
+            f"again by its own command, with hydra.run.dir={folder}"
         )
     return folder
 
@@ -105,8 +113,8 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
 
     Args:
         name: a file, a run folder (its best), a folder of `save_pretrained`, `latest`,
-            or a model of the package. `latest` is the run below outputs/ that started last, but of
-            debug runs, and of runs of another version of musicgen.
+            or a model of the package. `latest` is the newest run below outputs/ that has a
+            checkpoint, without debug runs and runs of another version of musicgen.
     """
     if name == "latest":
         return _best(_newest("checkpoint") / "checkpoints")
@@ -116,7 +124,7 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
     if path.is_dir():
         folder = path if path.name == "checkpoints" else path / "checkpoints"
         if not (folder / LAST.name).is_file():
-            raise UserError(f"{setting}={name}: that folder holds no {LAST.as_posix()}")
+            raise UserError(f"{setting}={name}: that folder has no {LAST.as_posix()}")
         return _best(folder)
     models = shipped_models()
     if name in models:
@@ -134,16 +142,20 @@ def _best(folder: Path) -> Path:
 
 
 def _newest(wanted: str) -> Path:
-    """Return the run that started last; if a checkpoint is wanted, of those that have one."""
+    """Return the run that started last.
+
+    Args:
+        wanted: `run`, or `checkpoint` for the last run that has one.
+    """
     runs = [path.parent for path in _ROOT.glob(f"**/{RECORD}")]
     runs = [run for run in runs if run.relative_to(_ROOT).parts[0] != "debug"]
     starts = {run: _start(run) for run in runs if wanted == "run" or (run / LAST).is_file()}
     others = [f"{run} is of another version of musicgen" for run, x in starts.items() if x is None]
     known = {run: start for run, start in starts.items() if start is not None}
     if not known:
-        besides = "".join(f", and {other}" for other in others[:1])
+        other = f", and {others[0]}" if others else ""
         raise UserError(
-            f"no {wanted} below {_ROOT}/, where debug runs do not count{besides}; train a model "
+            f"no {wanted} below {_ROOT}/, where debug runs do not count{other}; train a model "
             "first: python train.py"
         )
     warn_of_first([f"left out: {other}" for other in others], 1)

@@ -1,34 +1,38 @@
-"""Text of messages."""
+"""Formatting of texts for messages and tables."""
 
 from collections.abc import Mapping, Sequence
 
 
 def pluralize(count: int, nouns: str) -> str:
-    """Format a count of `nouns`, which begin with a plural: `1 piece`, `1,234 notes of drums`."""
+    """Return a count with its noun, such as `1 piece` or `1,234 notes of drums`.
+
+    Args:
+        nouns: the plural, which other words may follow.
+    """
     noun, space, rest = nouns.partition(" ")
     return f"{count:,} {noun.removesuffix('s') if count == 1 else noun}{space}{rest}"
 
 
 def printable(text: str) -> str:
-    """Replace what terminals would obey, such as escape sequences in file names, by `?`."""
+    """Replace control characters, such as escape sequences in file names, by `?`."""
     return "".join(c if c.isprintable() or c in "\n\t\xa0" else "?" for c in text)
 
 
 def shortened(text: str) -> str:
-    """Return the first 80 letters of a text; files may have names of many thousand."""
+    """Return the first 80 letters of a text: tracks may have names of many thousand letters."""
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def csv_cell(value: object) -> object:
-    """Return a value for a CSV file that spreadsheets do not run as a formula.
+    """Return a value for a CSV file that spreadsheets do not take for a formula.
 
-    Text that begins like a formula, as names of files may, gets an apostrophe in front.
+    Text that begins like a formula gets an apostrophe in front.
     """
     formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
     return f"'{value}" if formula else value
 
 
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows with the same columns as a table of Markdown."""
+    """Return rows with the same columns as a Markdown table."""
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)

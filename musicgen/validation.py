@@ -1,4 +1,4 @@
-"""Validation of parameter values: the checks raise ParameterError."""
+"""Checks of parameter values, which raise `ParameterError`."""
 
 import inspect
 import math
@@ -19,7 +19,8 @@ def check_int(
 ) -> None:
     """Raise unless `value` is an integer from `minimum` to `maximum`.
 
-    `none_means` says what None stands for, "" where that is obvious; without it, None is refused.
+    Args:
+        none_means: what None stands for, or "" if that is obvious. Without it, None is refused.
     """
     valid = _is(Integral, value) and value >= minimum and (maximum is None or value <= maximum)
     bounds = f">= {minimum}" if maximum is None else f"from {minimum} to {maximum}"
@@ -59,7 +60,7 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
 
 
 def check_settings(name: str, settings: Mapping[str, Any], function: Callable[..., Any]) -> None:
-    """Raise unless a function takes the settings that a parameter holds, and needs no others."""
+    """Raise unless the settings of a parameter are all that a function needs and takes."""
     signature = inspect.signature(function)
     try:
         signature.bind(**settings)

@@ -1,4 +1,4 @@
-"""Checkpoints: weights, plain-data configuration and vocabulary, safe to open from anyone.
+"""Checkpoints: weights, configuration and vocabulary as plain data, without code that would run.
 
 Neither Hydra nor Lightning is imported here.
 """

@@ -1,6 +1,6 @@
-"""Build objects from a checkpoint's configuration, which may come from an untrusted source.
+"""Build objects from the configuration of a checkpoint, which may come from an untrusted source.
 
-Only classes of musicgen are built, and no model that is larger than its weights.
+Only classes of musicgen are built, and only models that have the sizes of the checkpoint's weights.
 """
 
 import importlib
@@ -23,11 +23,11 @@ _ALLOWED = (
     *(Transformer, PositionalEncoding, Attention, GaussianSpan, FeatureMap, SequenceHead),
     Tokenizer,
 )
-_SMALL = 2**20  # a size that any machine can hold
+_SMALL = 2**20  # numbers that any machine has memory for
 
 
 def build(config: Any, base: type, **kwargs: Any) -> Any:
-    """Build an object of the class `base` from a configuration with `_target_`s.
+    """Return an object of the class `base`, built from a configuration with `_target_`s.
 
     A mapping with a `_target_` becomes an object of that class, or with `_partial_: true` a
     `functools.partial` of it; its other entries and `kwargs` are the arguments. Nothing is built
@@ -38,7 +38,7 @@ def build(config: Any, base: type, **kwargs: Any) -> Any:
         raise UserError(f"its configuration has no {base.__name__}; use another")
     try:
         built = _build({**config, **kwargs})
-    # Also sizes that no memory holds, and classes that are only interfaces.
+    # For example sizes beyond the memory, and abstract classes.
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as e:
         reason = str(e).splitlines()[0]
         other = "it may be of another version of musicgen"
@@ -61,13 +61,11 @@ def _build(config: Any) -> Any:
 
 
 def check_targets(config: Any, allowed: tuple[type, ...] = _ALLOWED) -> None:
-    """Refuse a configuration that names anything but classes of musicgen.
+    """Raise `UserError` if a configuration names anything but classes of musicgen.
 
-    Each `_target_` must name a class that is defined in musicgen (being reachable through it is
-    not enough) and that derives from one of `allowed`. `_partial_` is the only other special key.
-
-    Raises:
-        UserError: names the entry that is refused.
+    Each `_target_` must name a class that is defined in musicgen, not only imported there, and that
+    derives from one of `allowed`. `_partial_` is the only other special key. The message names the
+    entry that is refused.
     """
     if isinstance(config, Mapping):
         for key, value in config.items():
@@ -85,7 +83,7 @@ def check_targets(config: Any, allowed: tuple[type, ...] = _ALLOWED) -> None:
 
 
 def later_refusals(model: Any, tokenizer: Any, corpus: Any) -> Iterator[str]:
-    """Yield which commands will refuse a run of which a part has a class of the user's own."""
+    """Yield the commands that will refuse a run with a class of the user's own, and why."""
     parts = {"resume=, generate.py and evaluate.py": [model, tokenizer]}
     parts["evaluate.py"] = tokenizer and corpus  # which are of music
     for commands, part in parts.items():
@@ -146,7 +144,7 @@ def _integers(config: Any) -> Iterator[int]:
 
 
 class _WithoutValues(TorchFunctionMode):
-    """Draw no initial weights: on the meta device, a draw imports torch's compiler for a second."""
+    """Skip the draw of initial weights, which on the meta device imports torch's compiler."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -1,4 +1,4 @@
-"""The plain data that a checkpoint holds beside Lightning's own entries, and a run's identity."""
+"""The plain data that a checkpoint adds to Lightning's entries, and the identity of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from musicgen.run_folders import FORMAT_VERSION
 from musicgen.text import pluralize
 
 CONTENT_KEY = "musicgen"
-# Settings that tell runs apart: all but their seeds, folders and logging.
+# Settings that distinguish runs: not their seeds, folders and logging.
 _SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler")
 _TRAINER = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision")
 _CALLBACKS = ("weight_averaging", "redraw_features")  # which change the weights
@@ -24,14 +24,14 @@ _LEFT_OUT |= {"num_workers", "prepare_workers"}
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """Plain data that rebuilds a model and its tokenizer.
+    """Plain data from which a model and its tokenizer are rebuilt.
 
     Attributes:
-        model, tokenizer: their configurations, with `_target_`s; only music has a tokenizer.
+        model, tokenizer: configurations with `_target_`s; only music has a tokenizer.
         vocabulary: the tokens in id order; its hash is `Vocabulary.hash`.
         config: the resolved configuration of the run.
-        sampling: what suits the model of `SamplingParams`, such as learned `max_notes`; else None.
-        identity: of the run, see `run_identity`; "" if it is unknown.
+        sampling: values of `SamplingParams` for this model, such as learned `max_notes`, or None.
+        identity: of the run, see `run_identity`; "" if unknown.
         steps: optimizer steps taken; stored by Lightning, not among this data.
     """
 
@@ -53,7 +53,9 @@ class CheckpointContent:
             raise UserError("not a musicgen checkpoint; give one that train.py wrote")
         if (version := content.get("format_version")) != FORMAT_VERSION:
             known = f"this musicgen reads format {FORMAT_VERSION}"
-            raise UserError(f"checkpoint format {version}, but {known}; use what wrote it")
+            raise UserError(
+                f"checkpoint format {version}, but {known}; use the version that wrote it"
+            )
         try:
             found = cls(**{**content, "steps": checkpoint.get("global_step", 0)})
         except TypeError as error:  # fields are missing
@@ -69,7 +71,7 @@ class CheckpointContent:
         return {name: value for name, value in asdict(self).items() if name != "steps"}
 
     def describe(self, path: str | Path) -> str:
-        """Say in one line which checkpoint this is: its file, steps, corpus and tokenizer."""
+        """Return a line that describes the checkpoint: its file, steps, corpus and tokenizer."""
         corpus = self.config.get("data") or {}
         where = f" in {corpus['root']}" if corpus.get("root") else ""
         tokenizer = f", tokenizer {class_name(self.tokenizer)}" if self.tokenizer else ""
@@ -85,9 +87,9 @@ def class_name(config: Any) -> str:
 
 
 def run_identity(config: Mapping[str, Any]) -> str:
-    """Return a hash of what a run trains, on what and how: 16 hexadecimal digits.
+    """Return a hash of the model, data and training settings of a run: 16 hexadecimal digits.
 
-    Runs that differ only in their seeds, worker processes, folders and logging have the same one.
+    Runs that differ only in seeds, worker processes, folders and logging have the same identity.
 
     Args:
         config: of the run, as plain data.
@@ -103,7 +105,7 @@ def run_identity(config: Mapping[str, Any]) -> str:
 
 
 def without(config: Any, left_out: Set[str]) -> Any:
-    """Return a configuration without the settings of some names."""
+    """Return a configuration without the settings that have these names, at any depth."""
     if isinstance(config, Mapping):
         return {k: without(v, left_out) for k, v in config.items() if k not in left_out}
     if isinstance(config, list):

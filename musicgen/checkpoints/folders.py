@@ -1,6 +1,6 @@
 """Models as folders to publish: config.json, tokenizer.json, model.safetensors and README.md.
 
-They hold a checkpoint without what only training needs, and without paths of the machine.
+They contain a checkpoint without the state of training and without paths.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors
 CARD = "README.md"  # with the front matter that the Hub reads
 _ENTRIES = ("identity", "format_version", "model", "sampling", "config")  # of config.json
 _DTYPES = ("float32", "float16", "bfloat16")
-_SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, that generation reads
+_SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, needed for generation
 _PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
 _SCORES = (
     "printed scores: OpenScore Lieder (CC0 1.0), or the Polish scores and Chopin's (CC BY 4.0; "
@@ -60,21 +60,21 @@ musicgen.load("FOLDER").generate("song.mid", bars=16)
 ```
 
 {table}
-It learned from {data}.
+It was trained on {data}.
 """
 
 
 def write_folder(
     content: CheckpointContent, weights: Mapping[str, Tensor], folder: Path, dtype: str
 ) -> None:
-    """Write a model as a folder; a README.md that is there stays.
+    """Write a model as a folder; an existing README.md is not replaced.
 
     Args:
         weights: the state of the model.
         dtype: of the stored fp32 weights: `float32`, or `float16` or `bfloat16` for half the size.
 
     Raises:
-        ValueError: `dtype` is none of these, or a weight is too large for `float16`.
+        UserError: `dtype` is none of these, or a weight is too large for `float16`.
     """
     check_choice("dtype", dtype, _DTYPES)
     stored = {name: _stored(name, tensor, dtype) for name, tensor in weights.items()}
@@ -96,7 +96,7 @@ def write_folder(
 
 
 def model_card(content: CheckpointContent, num_weights: int) -> str:
-    """Describe a model in Markdown: a table, and what it learned from."""
+    """Return a description of a model in Markdown: a table, and its training data."""
     model = content.model
     parts = model["attention"], model["attention"].get("feature_map")
     attention = " with ".join(filter(None, map(class_name, parts)))
@@ -115,7 +115,9 @@ def model_card(content: CheckpointContent, num_weights: int) -> str:
 
 
 def _stored(name: str, tensor: Tensor, dtype: str) -> Tensor:
-    tensor = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)  # shared with none
+    tensor = (
+        tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    )  # with memory of its own
     if tensor.dtype != torch.float32:
         return tensor
     stored = tensor.to(getattr(torch, dtype))
@@ -125,7 +127,7 @@ def _stored(name: str, tensor: Tensor, dtype: str) -> Tensor:
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
-    """Read a folder of `write_folder` as what `read_checkpoint` returns; nothing in it is run.
+    """Return a folder of `write_folder` in the form of `read_checkpoint`; no code in it is run.
 
     Raises:
         UserError: a file is missing or damaged, or they do not belong together.

@@ -23,12 +23,13 @@ from musicgen.validation import check_int
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a checkpoint on the CPU, without running code of it.
+    """Return the content of a checkpoint, loaded on the CPU without running code in it.
 
-    A folder is read as `save_pretrained` wrote it.
+    Args:
+        path: a file, or a folder that `save_pretrained` wrote.
 
     Raises:
-        UserError: the file is missing, damaged, no checkpoint, or holds more than plain data.
+        UserError: the file is missing or damaged, or it holds more than plain data.
     """
     if path.is_dir():
         return read_folder(path)
@@ -93,10 +94,11 @@ def state_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
 def with_realizations(
     model: Transformer, content: CheckpointContent, num_realizations: int | None, *, seed: int = 0
 ) -> tuple[Transformer, CheckpointContent]:
-    """Return the model, in evaluation mode, with another number R of realizations, and its content.
+    """Return the model with another number R of SPE's realizations, and its content.
 
-    No trained weight depends on R. Random features do, as R is the width of encoded queries and
-    keys: they are drawn anew, as many as in training, unless R is the trained one.
+    No trained weight depends on R. Random features do, because R is the width of encoded queries
+    and keys: unless R is the trained one, they are drawn again, as many as in training. The model
+    is in evaluation mode.
 
     Args:
         content: of the model's checkpoint.

@@ -1,4 +1,4 @@
-"""Start training from a checkpoint: resume its run, or begin a new one from its weights."""
+"""Start training from a checkpoint: resume its run, or start a new run with its weights."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from musicgen.errors import UserError
 from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import Vocabulary
 
-_MAY_CHANGE = ("dropout", "backend")  # settings of a model that do not concern its weights
-# Settings of an optimizer that do not concern what it keeps of past steps.
+_MAY_CHANGE = ("dropout", "backend")  # settings of a model that do not affect its weights
+# Settings of an optimizer that do not affect its state.
 _MAY_CHANGE_OPTIMIZER = ("lr", "betas", "eps", "weight_decay", "momentum", "adamw_lr")
 _LISTED = ("optimizer", "scheduler", "seed", "data", "loader", "trainer", "callbacks", "task")
-_NOT_LISTED = re.compile(r"(path|dir|folder)$")  # which change by themselves if a run is moved
+_NOT_LISTED = re.compile(r"(path|dir|folder)$")  # these change if a run is moved
 _COPY_HEAD = "copy_head."
 _TOKEN_ROWS = ("inputs.embedding.", "inputs.lag_", "head.", f"{_COPY_HEAD}embedding.")  # by token
 

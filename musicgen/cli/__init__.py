@@ -4,9 +4,12 @@ from omegaconf import DictConfig, OmegaConf
 
 
 def _composed_kind(tokenizer: DictConfig | None) -> str:
-    """Return which music conf/data/composer.yaml composes for the class of a tokenizer."""
+    """Return the kind of music that conf/data/composer.yaml composes for a tokenizer."""
+    if tokenizer is None:
+        return "pop"
     kinds = {"Groove2Groove": "groove", "Songs": "songs"}
-    return kinds.get(tokenizer._target_.rpartition(".")[2], "pop") if tokenizer else "pop"
+    class_name = tokenizer._target_.rpartition(".")[2]
+    return kinds.get(class_name, "pop")
 
 
 OmegaConf.register_new_resolver("composed_kind", _composed_kind, replace=True)

@@ -1,4 +1,4 @@
-"""Arguments as Hydra's grammar wants them: quoted paths, paths alone, and those of `resume=RUN`."""
+"""Conversion of arguments for Hydra: quotes around paths, paths without a key, and `resume=RUN`."""
 
 import inspect
 import re
@@ -18,17 +18,17 @@ from musicgen.errors import UserError
 from musicgen.package_data import CONF, choices
 from musicgen.run_folders import LAST, OVERRIDES, find_run
 
-# Settings whose values may hold commas, brackets and sharps, which Hydra's grammar rejects.
+# Settings whose values may contain commas, brackets and sharps, which Hydra's grammar rejects.
 _QUOTED = re.compile(
     "(prompt|checkpoint|out|generated|references|soundfont|chords|key|keep|program|init|resume"
     r"|loader.cache_dir|data.(corpora.\w+.)?(root|group|exclude)|paths.(data|output)_dir)"
 )
-# Settings that name a place to read from or to write to.
-_PLACES = re.compile(r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$")
+# Settings that are paths.
+_PATHS = re.compile(r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$")
 
 
 def override_key(argument: str) -> str:
-    """Return the setting or group that an argument names; "" for a flag and a word alone."""
+    """Return the setting or group that an argument names; "" for a flag or a word without `=`."""
     key, equals, _ = argument.partition("=")
     is_override = (equals and not key.startswith("-")) or re.match(r"~\w", key)
     return key.lstrip("+~") if is_override else ""
@@ -45,16 +45,17 @@ def quoted_paths(arguments: Sequence[str]) -> list[str]:
     return texts
 
 
-def with_lightnings(arguments: Sequence[str]) -> list[str]:
+def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `++` before those of Lightning's Trainer that conf/ lacks."""
-    ours: Any = OmegaConf.load(CONF / "trainer" / "default.yaml")
-    given = {key for each in arguments if (key := each.partition("=")[0]).startswith("trainer.")}
-    given -= {f"trainer.{name}" for name in ours}
-    if given:
+    configured: Any = OmegaConf.load(CONF / "trainer" / "default.yaml")
+    keys = {argument.partition("=")[0] for argument in arguments}
+    missing = {key for key in keys if key.startswith("trainer.")}
+    missing -= {f"trainer.{name}" for name in configured}
+    if missing:
         from pytorch_lightning import Trainer  # takes seconds
 
-        given &= {f"trainer.{name}" for name in inspect.signature(Trainer).parameters}
-    return [f"++{each}" if each.partition("=")[0] in given else each for each in arguments]
+        missing &= {f"trainer.{name}" for name in inspect.signature(Trainer).parameters}
+    return [f"++{each}" if each.partition("=")[0] in missing else each for each in arguments]
 
 
 def quoted(value: str) -> str:
@@ -65,7 +66,12 @@ def quoted(value: str) -> str:
 
 
 def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
-    """Return the arguments with a key, `one` or `several`, for paths alone: `generate song.mid`."""
+    """Return the arguments with a key before paths that have none, as in `generate.py song.mid`.
+
+    Args:
+        one: the key of a single path.
+        several: the key of a list of paths.
+    """
     flags = [each for each in arguments if each.startswith("-") and not Path(each).exists()]
     paths = [
         argument
@@ -76,7 +82,7 @@ def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
     if not paths:
         return list(arguments)
     if {one, several} & set(map(override_key, arguments)):
-        raise UserError(f"{paths[0]}: give paths either alone or with {one}=, not both")
+        raise UserError(f"{paths[0]}: give paths either without a name or with {one}=, not both")
     others = [argument for argument in arguments if argument not in paths]
     if len(paths) == 1:
         return [*others, f"{one}={quoted(paths[0])}"]
@@ -84,9 +90,13 @@ def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
 
 
 def resumed_arguments(arguments: Sequence[str]) -> list[str]:
-    """Replace `resume=RUN` by the run's own arguments, its folder and its last checkpoint.
+    """Return the arguments with `resume=RUN` replaced by the run's own arguments.
 
-    The folder may be a stranger's: places and objects are of the defaults and the command line.
+    The run's folder may come from an untrusted source: paths and objects in its arguments are left
+    out with a warning, so that they are those of conf/ and of the command line.
+
+    Raises:
+        UserError: the folder holds no run, or other arguments contradict `resume`.
     """
     given = {override_key(argument): argument.partition("=")[2] for argument in arguments}
     name = given.pop("resume", "").strip("'\"")
@@ -97,15 +107,16 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     if given.get("init", "null") not in ("", "null"):
         raise UserError("give either resume, for a run that goes on, or init, for a new one")
     folder = find_run(name)
-    for path in {*folder.rglob("*")} - {*folder.glob("wandb/*/logs/*")}:  # W&B links its own log
-        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-            raise UserError(f"{path}: a link out of the run's folder; remove it")
+    _refuse_links(folder)
     stored = _stored(folder / OVERRIDES)
-    anew = [x for x in ("data", "logger") if x in given and f"{x}={given[x]}" not in stored]
-    stored = [x for x in stored if override_key(x).partition(".")[0] not in anew]  # of another
+    # Settings of another corpus or logger do not fit the new one.
+    changed = [x for x in ("data", "logger") if x in given and f"{x}={given[x]}" not in stored]
+    stored = [x for x in stored if override_key(x).partition(".")[0] not in changed]
     stored = [x for x in stored if override_key(x) not in given]
-    if (places := _not_taken(stored)) and "hydra.run.dir" not in given:  # Lightning's processes
-        warn(f"not taken from {folder}, give it again if it matters: {', '.join(places)}")
+    left_out = _left_out(stored)
+    # Processes that Lightning starts have `hydra.run.dir`, and need not warn again.
+    if left_out and "hydra.run.dir" not in given:
+        warn(f"not taken from {folder}, give it again if it matters: {', '.join(left_out)}")
     return [
         *(word for word in arguments if not override_key(word)),  # flags, which Hydra wants first
         *filter(_is_plain, stored),
@@ -115,31 +126,39 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     ]
 
 
+def _refuse_links(folder: Path) -> None:
+    """Raise `UserError` if a link in a run's folder leads out of it."""
+    own_logs = {*folder.glob("wandb/*/logs/*")}  # W&B links its log
+    for path in {*folder.rglob("*")} - own_logs:
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{path}: a link out of the run's folder; remove it")
+
+
 def given_overrides() -> list[str]:
-    """Return the job's overrides, the last one of each setting, that make a run of its own."""
+    """Return the job's overrides without `resume` and searches, the last one of each setting."""
     overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
     given = {override_key(override): override for override in overrides}
     return [override for key, override in given.items() if key not in ("resume", "hparams_search")]
 
 
 def resume_command(folder: Path) -> str:
-    """Return the command that continues a run, with what is not taken from its folder."""
+    """Return the command that continues a run, with the arguments not taken from its folder."""
     sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
     own = [f"--config-dir={x.path}" for x in sources if x.provider == "command-line"]
-    # As one types them: `quoted_paths` adds the quotes again.
-    by_us = re.compile(rf"^{_QUOTED.pattern}='(?P<value>[^'\\]+)'$")
-    typed = (by_us.sub(r"\1=\g<value>", each) for each in _not_taken(given_overrides()))
+    # Without the quotes that `quoted_paths` adds.
+    quoted_path = re.compile(rf"^{_QUOTED.pattern}='(?P<value>[^'\\]+)'$")
+    typed = (quoted_path.sub(r"\1=\g<value>", each) for each in _left_out(given_overrides()))
     arguments = [str(folder), *typed, *own]
     return f"{command('train')} resume={shlex.join(arguments)}"
 
 
 def command(name: str) -> str:
-    """Return how the user would call another command: a script, or an installed entry point."""
+    """Return how the user calls another command: as a script, or as an installed entry point."""
     return f"python {name}.py" if sys.argv[0].endswith(".py") else f"musicgen-{name}"
 
 
 def _stored(path: Path) -> list[str]:
-    """Read the arguments that a run's folder stores."""
+    """Return the arguments that a run's folder stores."""
     try:
         texts = yaml.safe_load(path.read_text(encoding="utf-8")) or []
         if not all(isinstance(text, str) for text in texts):
@@ -149,16 +168,17 @@ def _stored(path: Path) -> list[str]:
     return list(texts)
 
 
-def _not_taken(overrides: Sequence[str]) -> list[str]:
-    """Return what is not taken from a run's folder, but what a resumed run does without."""
-    unused = ("init", "paths.output_dir")
+def _left_out(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides that are not taken from a run's folder although it needs them."""
+    unused = ("init", "paths.output_dir")  # by a resumed run
     return [each for each in overrides if not _is_plain(each) and override_key(each) not in unused]
 
 
 def _is_plain(override: str) -> bool:
-    """Return whether an override is a choice that conf/ has, or a value that is no place or object.
+    """Return whether an override is safe to take from an untrusted folder.
 
-    Objects, which may be of any class, are dictionaries; resolvers may read anything.
+    It is a choice that conf/ has, or a value that is neither a path nor an object. Dictionaries may
+    be objects of any class, and interpolations may read anything.
     """
     key, value = override_key(override), override.partition("=")[2].strip("'\" ")
     if not re.fullmatch(r"[a-z]\w*([./][a-z]\w*)*", key) or key.startswith(("hydra", "resume")):
@@ -168,4 +188,4 @@ def _is_plain(override: str) -> bool:
     if value[:1] + value[-1:] == "{}":  # settings of a part, such as model.copy={heads:2}
         entries = filter(str.strip, value[1:-1].split(","))
         return all(_is_plain(f"{key}.{entry.replace(':', '=', 1).strip()}") for entry in entries)
-    return not (_PLACES.search(key) or "{" in value)
+    return not (_PATHS.search(key) or "{" in value)

@@ -1,4 +1,4 @@
-"""Build what a configuration trains: the module and its data."""
+"""Build the training module and the data of a configuration."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,10 @@ _SECTIONS = ("model", "tokenizer", "sampling", "loader")
 
 
 def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, list[str]]:
-    """Build the module and its data; load what the run starts from, and describe that in lines."""
+    """Return the module, its data, and lines about what the run starts from.
+
+    The weights of `resume` or `init` are loaded.
+    """
     path = Path(cfg.resume) if cfg.resume else None
     if path is None and cfg.init is not None:
         path = find_checkpoint(cfg.init, setting="init")
@@ -71,7 +74,7 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
 
 
 def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModule]:
-    """Build the tokenizer, the model and the data of a task that is music."""
+    """Return the tokenizer, the model and the data of a task that is music."""
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     sizes = {"vocab_size": len(tokenizer.vocabulary), "match_classes": tokenizer.match_classes}
     model: Transformer = instantiate(cfg.model, **sizes)
@@ -85,7 +88,7 @@ def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModul
 
 
 def build_examples(cfg: DictConfig) -> tuple[None, Transformer, StreamDataModule]:
-    """Build the model and the data of a task that is not music."""
+    """Return the model and the data of a task that is not music."""
     corpus = instantiate(cfg.data, _convert_="all")
     if isinstance(corpus, Corpus):
         raise UserError(f"{type(corpus).__name__} is music, which tokenizer=null cannot read")
@@ -101,9 +104,9 @@ def build_examples(cfg: DictConfig) -> tuple[None, Transformer, StreamDataModule
 
 
 def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
-    """Take `model`, `tokenizer`, `sampling` and `loader.length` from a checkpoint.
+    """Replace `model`, `tokenizer`, `sampling` and `loader.length` by those of a checkpoint.
 
-    What the command line sets stays. The checkpoint may come from an untrusted source.
+    Settings of the command line stay. The checkpoint may come from an untrusted source.
     """
     saved: Any = {"model": content.model, "tokenizer": content.tokenizer}
     saved["sampling"] = content.config.get("sampling") or OmegaConf.to_container(cfg.sampling)
@@ -125,7 +128,7 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
 
 
 def _given_settings(cfg: DictConfig) -> Iterator[str]:
-    """Yield which of these settings the command line sets, directly or through a group."""
+    """Yield those of these settings that the command line sets, directly or through a group."""
     for name in map(override_key, given_overrides()):
         if name == "task":
             yield from ("tokenizer", "sampling")

@@ -1,4 +1,4 @@
-"""The four commands: Hydra around the function `main` of a module, imported when it is needed."""
+"""The four commands: each runs the function `main` of a module of this package with Hydra."""
 
 import math
 import os
@@ -21,7 +21,7 @@ from musicgen.cli.arguments import (
     named_values,
     quoted_paths,
     resumed_arguments,
-    with_lightnings,
+    with_trainer_arguments,
 )
 from musicgen.cli.errors import USER_ERROR, check_types, one_line_errors
 from musicgen.files import remove_if_empty
@@ -33,16 +33,16 @@ def run(name: str) -> None:
     """Run `main` of musicgen.cli.NAME with conf/NAME.yaml and the arguments of the process.
 
     A `UserError`, or arguments that make no configuration, end the process with one line and status
-    2, Ctrl-C and SIGTERM with one line and status 130; other exceptions show their traceback. A
-    sweep goes on after a `UserError`, and ends with status 2.
+    2; Ctrl-C and SIGTERM end it with one line and status 130. Other exceptions show their
+    traceback. A sweep goes on after a `UserError`, and ends with status 2.
     """
-    failed: list[Path] = []  # folders of a sweep's jobs
+    failed: list[Path] = []  # folders of the sweep's jobs that failed
 
     def job(cfg: DictConfig) -> Any:
-        folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has made it
-        ours = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
+        folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has created it
+        cleanup = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
         try:
-            with ours, one_line_errors(name), isolated_job():
+            with cleanup, one_line_errors(name), isolated_job():
                 check_types(cfg)
                 return import_module(f"musicgen.cli.{name}").main(cfg)
         except SystemExit as stop:
@@ -52,7 +52,7 @@ def run(name: str) -> None:
             mode = OmegaConf.select(cfg, "callbacks.best.mode")
             return -math.inf if mode == "max" else math.inf  # a score that a search avoids
 
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, and prints none
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     OmegaConf.register_new_resolver("run_id", run_id, replace=True)
     OmegaConf.register_new_resolver("job_id", job_id, replace=True)
@@ -63,7 +63,7 @@ def run(name: str) -> None:
         elif name == "evaluate":
             arguments = named_values(arguments, "checkpoint", "runs")
         elif name == "train":
-            arguments = with_lightnings(resumed_arguments(arguments))
+            arguments = with_trainer_arguments(resumed_arguments(arguments))
         sys.argv[1:] = arguments
         hydra.main(str(CONF), name, version_base="1.3")(job)()
     if failed:
@@ -72,10 +72,10 @@ def run(name: str) -> None:
 
 @contextmanager
 def isolated_job() -> Iterator[None]:
-    """Keep the jobs of a sweep apart where they start processes, as DDP does.
+    """Keep the jobs of a sweep apart if they start processes, as DDP does.
 
-    Lightning starts them with this process's arguments and `hydra.run.dir`, which are the sweep's,
-    and leaves its process group and the variables that describe it to the next job.
+    Lightning starts processes with the arguments and `hydra.run.dir` of this one, which are the
+    sweep's. It also leaves its process group and environment variables to the next job.
     """
     hydra_config: Any = HydraConfig.get()
     if hydra_config.mode != RunMode.MULTIRUN:

@@ -1,4 +1,4 @@
-"""A user's errors in one line; others keep their traceback."""
+"""A user's error as one line; other exceptions keep their traceback."""
 
 import errno
 import inspect
@@ -6,7 +6,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -48,14 +48,19 @@ def one_line_errors(config_name: str) -> Iterator[None]:
                 raise error.__cause__ from None  # Hydra would hide its traceback
             raise
         if unknown := re.match(r"Could not override '(\S+)'", line):
-            key = unknown[1]
-            near = get_close_matches(key, _settings(config_name), 1, 0.67 if "." in key else 0.6)
-            # Keys of a section share much. Without a near one it is of a class, or another choice.
-            if near and "._" not in near[0] and not f"{key}.".startswith(f"{near[0]}."):
-                line = f"{key}: no such setting; did you mean {near[0]}?"
+            line = _suggestion(unknown[1], config_name) or line
         line = re.sub(r"(\S{150})\S{50,}", r"\1…", line)
         log(f"error: {line}", "red")
         sys.exit(USER_ERROR)
+
+
+def _suggestion(key: str, config_name: str) -> str | None:
+    """Return a line that names the setting most similar to an unknown one; None without any."""
+    cutoff = 0.67 if "." in key else 0.6  # keys of one section have much in common
+    similar = get_close_matches(key, _settings(config_name), 1, cutoff)
+    if not similar or "._" in similar[0] or f"{key}.".startswith(f"{similar[0]}."):
+        return None
+    return f"{key}: no such setting; did you mean {similar[0]}?"
 
 
 def describe(error: BaseException) -> str | None:
@@ -63,13 +68,27 @@ def describe(error: BaseException) -> str | None:
 
     A parameter that a class refuses is named by its key in the configuration.
     """
-    section = ""
+    section = ""  # of the configuration, whose object could not be built: "model.position."
     while isinstance(error, InstantiationException) and error.__cause__ is not None:
         key = _FULL_KEY.search(str(error))
-        section, error = f"{key[1]}." if key else "", error.__cause__
+        section = f"{key[1]}." if key else ""
+        error = error.__cause__
     text = " ".join(str(error).split())
     if isinstance(error, ParameterError):
         return f"{section}{text}"
+    if isinstance(error, UserError):
+        return text
+    line = _configuration_line(error, text) or _system_line(error, text)
+    if line is None and isinstance(error, ModuleNotFoundError) and section.startswith("logger."):
+        line = f"{section[:-1]}: {text}; install it, or leave logger out"
+    own_text = isinstance(error, HydraException) and not isinstance(error, InstantiationException)
+    if line is None and own_text:
+        line = text
+    return line or _refusal(error, section, text)
+
+
+def _configuration_line(error: BaseException, text: str) -> str | None:
+    """Return the line of an error of Hydra or OmegaConf that has a better one than its own text."""
     if isinstance(error, MissingMandatoryValue) and (key := _FULL_KEY.search(str(error))):
         return f"{key[1]} is missing; give {key[1]}=VALUE"
     if isinstance(error, MissingConfigException):
@@ -79,28 +98,41 @@ def describe(error: BaseException) -> str | None:
             return f"hydra/{name}: not installed; run: {extras}"
         return f"{group}={name}: expected one of {', '.join(choices(group))}"
     if text.startswith("Config group override must be"):  # Hydra's, of null and of numbers
-        given = ((x, choices(group)) for x in sys.argv if (group := override_key(x)))
-        wrong = [(x, names) for x, names in given if names and x.partition("=")[2] not in names]
-        return "; ".join(f"{x}: expected one of {', '.join(names)}" for x, names in wrong) or text
-    if isinstance(error, ModuleNotFoundError) and section.startswith("logger."):
-        return f"{section[:-1]}: {text}; install it, or leave logger out"
+        return _wrong_choices(sys.argv) or text
     if isinstance(error, hydra.errors.OverrideParseException) and not text.startswith("Ambiguous"):
         return f"{error.override}: Hydra cannot read it; quote names with brackets, commas or signs"
-    code = errno.errorcode.get(error.errno or 0) if isinstance(error, OSError) else None
-    if isinstance(error, OSError) and code in (*_NO_SPACE, *_NO_PLACE):
-        cure = "free some space" if code in _NO_SPACE else "give another place"
-        return f"{error.filename or 'disk'}: {error.strerror}; {cure}, and run it again"
+    return None
+
+
+def _wrong_choices(arguments: Sequence[str]) -> str:
+    """Say which arguments name no choice of their group, and what the choices are."""
+    lines = []
+    for argument in arguments:
+        group = override_key(argument)
+        value = argument.partition("=")[2]
+        names = choices(group) if group else []
+        if names and value not in names:
+            lines.append(f"{argument}: expected one of {', '.join(names)}")
+    return "; ".join(lines)
+
+
+def _system_line(error: BaseException, text: str) -> str | None:
+    """Return the line of an error of the file system that a user can fix."""
+    if isinstance(error, OSError):
+        code = errno.errorcode.get(error.errno or 0)
+        place = error.filename or "disk"
+        if code in _NO_SPACE:
+            return f"{place}: {error.strerror}; free some space, and run it again"
+        if code in _NO_PLACE:
+            return f"{place}: {error.strerror}; give another place, and run it again"
     if isinstance(error, RuntimeError) and "home directory" in text:  # of `Path.expanduser`
         named = ", ".join(argument for argument in sys.argv if "~" in argument[1:])
-        return f"{named}: no user has the name behind ~; give the whole path"
-    is_users = isinstance(error, UserError | HydraException)
-    if is_users and not isinstance(error, InstantiationException):
-        return text
-    return _refusal(error, section, text)
+        return f"{named}: no user has the name after ~; give the whole path"
+    return None
 
 
 def check_types(cfg: DictConfig) -> None:
-    """Raise unless classes can take what the command line gives them, by their type hints."""
+    """Raise `ParameterError` if a value of the command line does not fit a class's type hint."""
     for key in map(override_key, given_overrides()):
         section, _, name = key.rpartition(".")
         settings: Any = OmegaConf.select(cfg, section) if section else None
@@ -118,23 +150,29 @@ def check_types(cfg: DictConfig) -> None:
 
 
 def _refusal(error: BaseException, section: str, text: str) -> str | None:
-    """Name the settings that a constructor refuses; None if it is the user's own, or given none."""
+    """Return a line that names the settings which a constructor refuses.
+
+    Returns:
+        None if the exception is not about settings of the command line, or if it comes from a
+        class of the user's own, whose traceback is worth more.
+    """
     by_trainer = type(error).__name__ == "MisconfigurationException" or "val_check_interval" in text
-    given = [x.removeprefix("++") for x in given_overrides()]
-    given = [x for x in given if f"{override_key(x)}.".startswith(section)]
-    values = [x for x in given if f"{override_key(x)}." != section]
+    given = [override.removeprefix("++") for override in given_overrides()]
+    in_section = [each for each in given if f"{override_key(each)}.".startswith(section)]
+    values = [each for each in in_section if f"{override_key(each)}." != section]
     file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
-    if not by_trainer and not (section and values and file.startswith(_NOT_OWN)):
+    by_constructor = section and values and file.startswith(_NOT_OWN)
+    if not by_trainer and not by_constructor:
         return None
-    named = [x for x in values if override_key(x).rpartition(".")[2] in text]
+    named = [each for each in values if override_key(each).rpartition(".")[2] in text]
     if section and not named:
-        named = given if by_trainer else values
+        named = in_section if by_trainer else values
     where = f" ({Path(file).name}, line {line})" if file.startswith(_PACKAGE) else ""
     return f"{', '.join(named) or 'trainer'}: {text}{where}"
 
 
 def _settings(config_name: str) -> list[str]:
-    """Return the settings and groups of a command."""
+    """Return the names of the settings and groups of a command."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         cfg: Any = hydra.compose(config_name, return_hydra_config=True)
     plain: Any = OmegaConf.to_container(cfg)
@@ -143,4 +181,7 @@ def _settings(config_name: str) -> list[str]:
 
 def _keys(settings: Mapping[str, Any]) -> Iterator[str]:
     for key, value in settings.items():
-        yield from (f"{key}.{each}" for each in _keys(value)) if isinstance(value, dict) else [key]
+        if isinstance(value, dict):
+            yield from (f"{key}.{each}" for each in _keys(value))
+        else:
+            yield key

@@ -1,4 +1,4 @@
-"""Evaluate: python evaluate.py RUN, or generated=DIR references=DIR."""
+"""Evaluate models and music: python evaluate.py RUN, or generated=DIR references=DIR."""
 
 from contextlib import nullcontext
 from dataclasses import fields
@@ -19,11 +19,11 @@ from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, readable, summarise, write_csv
 from musicgen.validation import check_choice
 
-LEGEND = f"n: pieces; in brackets: {CONFIDENCE:.0%} intervals of means over pieces, or of draws"
+LEGEND = f"n: number of pieces; in brackets: {CONFIDENCE:.0%} intervals over pieces or draws"
 
 
 def main(cfg: DictConfig) -> None:
-    """Compute each measure, print its table, and write it as CSV with its plot below `out`."""
+    """Compute each measure, print its table, and write it to the folder `out`."""
     set_up_cpu()
     given: Any = OmegaConf.to_container(cfg, resolve=True)
     inputs = read_inputs(given)
@@ -32,7 +32,8 @@ def main(cfg: DictConfig) -> None:
     for name in names:
         check_choice("metrics", name, given["metric"])
     out = make_folder(cfg.out, "evaluated")
-    with remove_if_empty(out.parent) if cfg.out is None else nullcontext(), remove_if_empty(out):
+    parent = remove_if_empty(out.parent) if cfg.out is None else nullcontext()
+    with parent, remove_if_empty(out):
         for name in names:
             rows = run_measure(name, given["metric"][name], inputs, out)
             stdout.print(as_table(readable(rows), title=name))
@@ -41,9 +42,9 @@ def main(cfg: DictConfig) -> None:
 
 
 def run_measure(name: str, settings: dict[str, Any], inputs: Inputs, out: Path) -> list[TableRow]:
-    """Compute a measure, write its table as NAME.csv, and return it.
+    """Compute a measure, write its table as NAME.csv, and return the table.
 
-    Rows with a `piece` and a `value` are summarised; they are written as NAME_pieces.csv.
+    Rows with the columns `piece` and `value` are written as NAME_pieces.csv, and summarised.
     """
     measure: partial[list[TableRow]] = instantiate(settings, _convert_="all")
     try:
@@ -60,6 +61,6 @@ def run_measure(name: str, settings: dict[str, Any], inputs: Inputs, out: Path) 
 
 
 def read_inputs(given: dict[str, Any]) -> Inputs:
-    """Return the settings that measures share, of a configuration as plain data."""
+    """Return the settings that all measures share, from a configuration as plain data."""
     names = [each.name for each in fields(Inputs) if each.name != "root"]
     return Inputs(**{name: given[name] for name in names}, root=given["data"]["root"])

@@ -32,7 +32,7 @@ from musicgen.validation import check_int
 
 
 def main(cfg: DictConfig) -> float | None:
-    """Build, fit and test a model; return the best validation score, if any, for sweeps."""
+    """Build, fit and test a model; return the best validation score for sweeps, if there is one."""
     # Users cannot act on the libraries' warnings about each other.
     warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
     for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
@@ -41,12 +41,14 @@ def main(cfg: DictConfig) -> float | None:
     check_int("seed", cfg.seed, 0, maximum=2**32 - 1)  # numpy's
     check_int("trainer.accumulate_grad_batches", cfg.trainer.accumulate_grad_batches)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    with parameter_of("sampling"):  # which comes after training
+    with parameter_of("sampling"):  # now, not only after training
         SamplingParams(**cfg.sampling)
-    muon = cfg.optimizer._target_.endswith(".MuonAdamW")
-    if muon and str(cfg.trainer.get("strategy")).startswith("fsdp"):
-        refused = "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides"
-        raise UserError(f"{refused}; give optimizer=adamw")
+    uses_muon = cfg.optimizer._target_.endswith(".MuonAdamW")
+    if uses_muon and str(cfg.trainer.get("strategy")).startswith("fsdp"):
+        raise UserError(
+            "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; give "
+            "optimizer=adamw"
+        )
     module, data, notes = build_training(cfg)
     recorder = RunRecorder(cfg, Path(cfg.paths.output_dir))
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
@@ -56,8 +58,8 @@ def main(cfg: DictConfig) -> float | None:
     for logger in loggers:
         if not isinstance(logger, CSVLogger):  # the run's folder has config.yaml
             logger.log_hyperparams(module.content.config)
-    alone = folder_of_run(recorder.folder, resumed=cfg.resume is not None)
-    with alone if trainer.is_global_zero else nullcontext():
+    folder_lock = hold_folder(recorder.folder, resumed=cfg.resume is not None)
+    with folder_lock if trainer.is_global_zero else nullcontext():
         count = parameter_count(module.model)
         notes.append(f"{count:,} parameters; the run's folder is {recorder.folder}")
         for note in notes if trainer.is_global_zero else []:
@@ -76,7 +78,7 @@ def main(cfg: DictConfig) -> float | None:
 class RunRecorder(pl.Callback):
     """Write the configuration of a run into its folder after the first step.
 
-    A run that is refused or fails at once changes and leaves no folder.
+    Before that, nothing is written, so that a run that fails at once leaves no folder.
     """
 
     def __init__(self, cfg: DictConfig, folder: Path) -> None:
@@ -92,8 +94,12 @@ class RunRecorder(pl.Callback):
 
 
 @contextmanager
-def folder_of_run(folder: Path, *, resumed: bool) -> Iterator[None]:
-    """Hold the folder for one run while it trains; refuse one that holds another run."""
+def hold_folder(folder: Path, *, resumed: bool) -> Iterator[None]:
+    """Hold the folder of a run while it trains.
+
+    Raises:
+        UserError: another process trains in it, or it holds another run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     other = "another process is training in this folder; wait for its end, or interrupt it"
     with claimed(folder, other):
@@ -106,14 +112,14 @@ def folder_of_run(folder: Path, *, resumed: bool) -> Iterator[None]:
 
 
 def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRecorder) -> None:
-    """Train; log what comes next, or how to continue if training is interrupted."""
+    """Train; log the next commands, or if training is interrupted, the one that continues it."""
     start = time.monotonic()
     try:
         with out_of_memory_named():
             trainer.fit(module, data, ckpt_path=recorder.cfg.resume)
     except BaseException as error:
-        begun = recorder.steps_taken or isinstance(error, KeyboardInterrupt | SystemExit)
-        if begun and trainer.is_global_zero and (recorder.folder / LAST).is_file():
+        can_continue = recorder.steps_taken or isinstance(error, KeyboardInterrupt | SystemExit)
+        if can_continue and trainer.is_global_zero and (recorder.folder / LAST).is_file():
             log(f"to continue: {resume_command(recorder.folder)}")
         if isinstance(error, SystemExit) and error.code == 1:  # Lightning exits on Ctrl-C
             raise KeyboardInterrupt from None
@@ -123,5 +129,5 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
     log(f"ended at step {trainer.global_step:,}, after {time.monotonic() - start:,.1f} s")
     if isinstance(data, MusicDataModule):
         folder = shlex.quote(str(recorder.folder))
-        log(f"next: {command('generate')} checkpoint={folder} prompt=song.mid")
-        log(f"what it has learned: {command('evaluate')} {folder}")
+        log(f"to generate with it: {command('generate')} checkpoint={folder} prompt=song.mid")
+        log(f"to evaluate it: {command('evaluate')} {folder}")

@@ -75,7 +75,7 @@ def test_auto_is_not_an_older_run_than_the_newest(outputs):
     newer = make_run(outputs / "b", 2.0, ARGUMENTS)
     assert find_checkpoint("latest") == older / LAST
     for name in ("auto", str(newer), str(outputs)):
-        with pytest.raises(UserError, match=r"holds no checkpoints/last\.ckpt"):
+        with pytest.raises(UserError, match=r"has no checkpoints/last\.ckpt"):
             find_run(name)
 
 

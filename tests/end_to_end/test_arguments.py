@@ -5,7 +5,12 @@ from functools import reduce
 import pytest
 import yaml
 
-from musicgen.cli.arguments import named_values, quoted_paths, resumed_arguments, with_lightnings
+from musicgen.cli.arguments import (
+    named_values,
+    quoted_paths,
+    resumed_arguments,
+    with_trainer_arguments,
+)
 from musicgen.errors import UserError
 
 
@@ -42,14 +47,14 @@ def test_paths_alone_are_prompts(tmp_path, monkeypatch):
         *("out=x", "checkpoint='outputs/my run'")
     ]
     assert named_values(["latest", "b c"], *runs) == ["runs=['latest','b c']"]
-    with pytest.raises(UserError, match="either alone or with checkpoint="):
+    with pytest.raises(UserError, match="either without a name or with checkpoint="):
         named_values(["latest", "runs=[a]"], *runs)
 
 
 def test_lightnings_own_settings_need_no_plus():
     rest = ["trainer=gpu", "trainer.max_steps=3", "trainer.max_stpes=3", "+trainer.min_steps=1"]
     given = [*rest, "trainer.limit_val_batches=5"]
-    assert with_lightnings(given) == [*rest, "++trainer.limit_val_batches=5"]
+    assert with_trainer_arguments(given) == [*rest, "++trainer.limit_val_batches=5"]
 
 
 @pytest.fixture

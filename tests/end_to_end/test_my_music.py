@@ -20,7 +20,7 @@ def test_a_model_goes_on_with_a_folder_until_the_time_is_over(here, workplace):
         "scheduler.warmup_steps=2",
     )
     done = succeed(here(workplace, "train.py", *mine, "data.root=my music", *every))
-    assert f"what it has learned: python evaluate.py {workplace}/mine" in done.stderr
+    assert f"to evaluate it: python evaluate.py {workplace}/mine" in done.stderr
     before, after = load(base).content, load(workplace / "mine").content
     assert (after.model, after.tokenizer) == (before.model, before.tokenizer)
     assert after.config["sampling"] == before.config["sampling"]

@@ -20,7 +20,7 @@ def test_resume_continues_in_the_same_folder(here, workplace):
     before = set((workplace / "outputs/tiny").iterdir())
     done = succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=6"))
     assert re.search(r"^ended at step 6, after \S+ s$", done.stderr, re.M)
-    assert "next: python generate.py checkpoint=" in done.stderr
+    assert "to generate with it: python generate.py checkpoint=" in done.stderr
     assert set((workplace / "outputs/tiny").iterdir()) == before
     (run,) = before
     saved = (run / ".hydra/overrides.yaml").read_text().splitlines()

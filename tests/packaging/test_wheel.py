@@ -93,7 +93,7 @@ def test_installed_commands_run_in_any_folder(scripts, tmp_path):
     ddp = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "trainer.precision=32")
     limits = ("run_name=tiny", "trainer.max_steps=2", "trainer.val_check_interval=2")
     log = run(tmp_path, scripts / "musicgen-train", *TINY, *limits, *ddp)
-    assert "next: musicgen-generate checkpoint=" in log
+    assert "to generate with it: musicgen-generate checkpoint=" in log
     short = ("bars=1", "prompt_bars=1", "out=new")
     run(tmp_path, scripts / "musicgen-generate", "checkpoint=latest", "prompt=test", *short)
     assert any(read(path).num_notes for path in (tmp_path / "new").glob("*.mid"))
