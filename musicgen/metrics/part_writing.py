@@ -14,7 +14,7 @@ RANGES = ((60, 79), (55, 74), (48, 67), (40, 60))
 SILENT = -1
 NUM_VOICES = len(RANGES)
 
-_UNISON, _FIFTH = 0, 7
+UNISON, FIFTH = 0, 7  # semitones
 _TRIADS = ((0, 4, 7), (0, 3, 7), (0, 3, 6), (0, 4, 8))
 _SEVENTHS = ((0, 4, 7, 10), (0, 4, 7, 11), (0, 3, 7, 10), (0, 3, 6, 10), (0, 3, 6, 9))
 _TONES = [
@@ -32,11 +32,11 @@ def part_writing(score: Score) -> dict[str, float]:
 
     - `out_of_range`: share of the notes outside `RANGES`.
     - `crossed`: share of the time in which a voice is below a lower one.
-    - `parallel_fifths`, `parallel_octaves`: per 100 beats. Two voices move together, and are a
-      perfect fifth (an octave or unison) apart before and after, give or take octaves; contrary
-      motion counts too, as in music21's `VoiceLeadingQuartet.parallelFifth`.
-    - `melody_fit`: share of the highest voice's notes at whose beginning the voices sing two or
-      three tones of a triad, or a seventh chord, whose fifth may be missing.
+    - `parallel_fifths`, `parallel_octaves`: per 100 beats. Two voices move at the same time, and
+      are a perfect fifth (an octave or unison) apart before and after, plus any number of octaves.
+      Contrary motion counts too, as in music21's `VoiceLeadingQuartet.parallelFifth`.
+    - `melody_fit`: share of the notes of the highest voice at whose onset the voices form a chord:
+      two or three tones of a triad, or a seventh chord with or without its fifth.
 
     Raises:
         UserError: the score has other than four tracks with notes, without drums.
@@ -45,16 +45,13 @@ def part_writing(score: Score) -> dict[str, float]:
     edges, pitches = sonorities(score)
     lengths, beats = np.diff(edges), edges[-1] - edges[0]
     sounds = pitches != SILENT
-    moves = np.zeros_like(sounds)
-    moves[1:] = (pitches[1:] != pitches[:-1]) & sounds[1:] & sounds[:-1]
     crossed = np.zeros(len(pitches), bool)
     parallels = np.zeros(12, np.int64)  # by interval
     for high, low in combinations(range(NUM_VOICES), 2):
-        gap = pitches[:, high] - pitches[:, low]
-        interval = np.abs(gap) % 12
-        kept = moves[1:, high] & moves[1:, low] & (interval[1:] == interval[:-1])
-        parallels += np.bincount(interval[1:][kept], minlength=12)
-        crossed |= (gap < 0) & sounds[:, high] & sounds[:, low]
+        intervals = parallel_intervals(pitches[:-1, [high, low]], pitches[1:, [high, low]])
+        parallels += np.bincount(intervals[intervals != SILENT], minlength=12)
+        is_below = pitches[:, high] < pitches[:, low]
+        crossed |= is_below & sounds[:, high] & sounds[:, low]
 
     outside = [
         (track.notes["pitch"] < low) | (track.notes["pitch"] > high)
@@ -66,16 +63,32 @@ def part_writing(score: Score) -> dict[str, float]:
     return {
         "out_of_range": float(np.concatenate(outside).mean()),
         "crossed": float(crossed @ lengths / beats),
-        "parallel_fifths": 100 * parallels[_FIFTH] / beats,
-        "parallel_octaves": 100 * parallels[_UNISON] / beats,
+        "parallel_fifths": 100 * parallels[FIFTH] / beats,
+        "parallel_octaves": 100 * parallels[UNISON] / beats,
         "melody_fit": float(np.mean([tones in _CHORDS for tones in sung])),
     }
 
 
-def sonorities(score: Score) -> tuple[FloatArray, IntArray]:
-    """Return what sounds between changes of pitch, from the first note to the end of the last.
+def parallel_intervals(before: IntArray, after: IntArray) -> IntArray:
+    """Return the interval in which two voices move in parallel, in semitones without octaves.
 
-    While notes of a voice overlap, the latest sounds; of those that begin together, the highest.
+    Both voices sound and change their pitch, and their interval stays the same, plus or minus
+    octaves. `SILENT` where they do not move in parallel.
+
+    Args:
+        before, after: the pitches of the two voices, `SILENT` without a note. [..., 2]
+    """
+    interval = np.abs(before[..., 0] - before[..., 1]) % 12
+    is_same = np.abs(after[..., 0] - after[..., 1]) % 12 == interval
+    sounds = ((before != SILENT) & (after != SILENT)).all(axis=-1)
+    moves = (before != after).all(axis=-1)
+    return np.where(is_same & sounds & moves, interval, SILENT)
+
+
+def sonorities(score: Score) -> tuple[FloatArray, IntArray]:
+    """Return the pitches of the voices between changes, from the first note to the end of the last.
+
+    If notes of a voice overlap, the latest one counts; of several that begin together, the highest.
 
     Returns:
         The beats at which sonorities begin and the last one ends [N + 1], and the pitch of each
