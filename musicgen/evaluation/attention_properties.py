@@ -1,4 +1,4 @@
-"""Attention properties: T and M of attention between copies of one token, and maps of a piece."""
+"""Attention properties: translation invariance, monotonicity, and maps of attention."""
 
 import copy
 from collections.abc import Sequence
@@ -31,17 +31,20 @@ def attention_properties(
     layers: Sequence[int] | None,
     map_length: int,
 ) -> list[TableRow]:
-    """Measure T and M of attention between copies of one token; draw attention of a held-out piece.
+    """Measure translation invariance T and monotonicity M of attention, and plot its maps.
 
-    T and M are of weights relative to the query's own, see `identical_token_weights`; pictures of
-    normalised ones (Liutkus et al. 2021, figures 1 and 8 to 12). A row has the lowest T and the
-    lowest M of the heads of a layer. It runs on the CPU in fp64, as equal weights must be equal.
+    T and M are measured between copies of one token, on weights relative to the query's own, see
+    `identical_token_weights`. A row has the lowest T and the lowest M of the heads of a layer. The
+    maps show normalised weights, of such a sequence and of a held-out piece (Liutkus et al. 2021,
+    figures 1 and 8 to 12). Computed on the CPU in fp64, so that equal weights are equal.
 
     Args:
-        num_tokens: of the vocabulary, each repeated to a sequence; None: all, as published.
-        length: of these; None: 1.25 times the training length. Bytes: 8 × layers × heads × length².
-        layers: their numbers, from 0; None: all.
-        map_length: first tokens of a held-out piece, whose attention is drawn.
+        num_tokens: tokens of the vocabulary that are tried, one per sequence; None: all, as
+            published.
+        length: of these sequences; None: 1.25 times the training length. The memory in bytes is
+            8 × layers × heads × length².
+        layers: numbers of layers, from 0; None: all.
+        map_length: number of tokens of the held-out piece on the map.
     """
     check_int("num_tokens", num_tokens, none_means="all")
     check_int("length", length, none_means="1.25 times the training length")
@@ -81,18 +84,20 @@ def attention_properties(
 
 
 def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return min(1, (a / 0.02)^0.4) of normalised weights a, as Liutkus et al., figures 8 to 12."""
+    """Return min(1, (a / 0.02)^0.4) of normalised weights a (Liutkus et al., figures 8 to 12)."""
     return np.minimum(1, (weights.clip(min=0) / 0.02) ** 0.4)
 
 
 def plot_attention(
     weights: NDArray[np.floating], path: str | Path, *, layers: Sequence[int], training_length: int
 ) -> None:
-    """Plot matrices of layers (rows) and heads (columns), queries downwards and keys to the right.
+    """Plot attention maps, layers as rows and heads as columns.
+
+    In a map, queries go down and keys to the right.
 
     Args:
-        weights: `attention_brightness` is of normalised rows. [layers, H, L, L]
-        layers: their numbers.
+        weights: normalised before plotting. [layers, H, L, L]
+        layers: the numbers of the layers.
         training_length: marked if it is below L.
     """
     num_layers, heads, length, _ = weights.shape

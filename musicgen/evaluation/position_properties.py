@@ -1,4 +1,4 @@
-"""Position properties: how a model weighs a lag."""
+"""Position properties: the kernels of a model's positional encoding, spans and decays."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,18 +22,19 @@ from musicgen.report.tables import TableRow, write_csv
 
 
 def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
-    """Measure how the positional encoding, spans and decays weigh a lag.
+    """Measure the weight of a lag under the positional encoding, spans and decays.
 
-    Lags are along one coordinate; those of the others are 0. The heads' profiles (`PositionKernel`)
-    are drawn, and written to `position_kernels.csv`. Monotonicity is Wang et al.'s (2021), up to
-    the training length: 0 if a profile never rises with the lag, 1 if it always does.
+    Lags are along one coordinate; those of the other coordinates are 0. The profiles of the heads
+    (`PositionKernel`) are plotted, and written to `position_kernels.csv`. Monotonicity up to the
+    training length is that of Wang et al. (2021): 0 if a profile never increases with the lag, 1 if
+    it always does.
 
     Args:
         max_factor: the longest lag, as a multiple of the training length.
     """
     path, *others = inputs.checkpoints
     if others:
-        raise UserError("metrics=position_properties is of one run; give each alone")
+        raise UserError("metrics=position_properties measures one run; give each run alone")
     model = load(path).to(inputs.device)
     log(model.content.describe(model.path))
     rows: list[TableRow] = []
@@ -70,7 +71,7 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
 
 
 def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
-    """Return the median range of a coordinate over the first training windows of pieces."""
+    """Return the median range of a coordinate in the first windows of pieces."""
     data = open_training_data(model, inputs.root)
     ranges = []
     for i in data.split(inputs.split)[: inputs.max_pieces]:

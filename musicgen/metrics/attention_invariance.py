@@ -1,8 +1,8 @@
 """Translation invariance T and monotonicity M of attention, and the half width of kernels.
 
-T and M are Wang et al.'s (2021), by identical-word probing as in Liutkus et al. 2021, table 7: in
-attention between copies of one token, only positions tell queries and keys apart. The published
-ones are of weights before rows are normalised; here rows are relative to the query's own weight.
+T and M are defined by Wang et al. (2021), and measured by identical-word probing as in Liutkus et
+al. 2021, table 7: between copies of one token, attention depends only on positions. The published
+values are of weights before normalisation; here weights are relative to the query's own.
 """
 
 from itertools import pairwise
@@ -17,7 +17,7 @@ _ROUNDING = 1e-9
 
 
 def by_offset(attention: FloatArray, queries: slice, max_offset: int) -> FloatArray:
-    """Arrange the weights of some queries by how far back the key is.
+    """Return the weights of some queries, ordered by how far back the key is.
 
     [..., L, L], query and key -> [..., Q, max_offset], NaN where there is no key.
     """
@@ -27,10 +27,11 @@ def by_offset(attention: FloatArray, queries: slice, max_offset: int) -> FloatAr
 
 
 def translation_invariance(weights: FloatArray, tolerance: FloatArray | float = 0) -> FloatArray:
-    """Compute T: the mean variance of weights of one offset, over the variance of all weights.
+    """Return T: the mean variance of the weights of an offset, over the variance of all weights.
 
-    0 if weights depend on the offset alone. Variances are of populations, and offsets count by
-    their number of weights. NaN if no weight deviates from the mean by more than the tolerance.
+    0 if weights depend only on the offset. Variances are those of populations, and offsets are
+    weighted by their number of weights. NaN if no weight differs from the mean by more than the
+    tolerance.
 
     Args:
         weights: see `by_offset`. [..., Q, offsets]
@@ -46,13 +47,13 @@ def translation_invariance(weights: FloatArray, tolerance: FloatArray | float = 
 
 
 def monotonicity(weights: FloatArray, tolerance: FloatArray | float = 0) -> FloatArray:
-    """Compute M: the share of pairs of keys of a query whose farther key has the larger weight.
+    """Return M: the share of pairs of keys of a query in which the farther key has more weight.
 
-    0 if weights never rise with the offset, 1 if they always do. NaN if no query has two keys.
+    0 if weights never increase with the offset, 1 if they always do. NaN if no query has two keys.
 
     Args:
         weights: see `by_offset`. [..., Q, offsets]
-        tolerance: weights that rise by no more are equal. [...]
+        tolerance: weights that increase by no more than this are equal. [...]
     """
     counts = (~np.isnan(weights)).sum(-1)
     pairs = (counts * (counts - 1) / 2).sum(-1)
@@ -86,10 +87,12 @@ def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[st
 
 
 def half_width(size: FloatArray) -> FloatArray:
-    """Compute the lag at which the size |p| of a kernel has fallen to half of |p(0)|.
+    """Return the lag at which the size |p| of a kernel has fallen to half of |p(0)|.
 
-    It is interpolated linearly; infinite if there is none, NaN if p(0) = 0. [..., N] -> [...], of
-    sizes at the lags 0, 1, …
+    It is interpolated linearly. Infinite if there is no such lag, NaN if p(0) = 0.
+
+    Args:
+        size: at the lags 0, 1, … [..., N] -> [...]
     """
     half = size[..., :1] / 2
     fallen = size <= half

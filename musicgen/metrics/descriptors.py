@@ -1,6 +1,6 @@
-"""Descriptors of single pieces, and distances between the distributions of two sets of pieces.
+"""Descriptors of pieces, and distances between the distributions of two sets of pieces.
 
-Values that are undefined, such as those of drums in a piece without drums, are NaN.
+Undefined values, such as those of drums in a piece without drums, are NaN.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from musicgen.midi.key import Key
 FloatArray = NDArray[np.float64]
 
 GROOVE_STEPS = 64  # positions in a bar, as in MusDr
-CLASHES = (1, 11)  # semitones and major sevenths, give or take octaves
+CLASHES = (1, 11)  # semitones and major sevenths, plus any number of octaves
 
 _PITCHED = (
     *("pitch_range", "n_pitches_used", "n_pitch_classes_used", "polyphony", "polyphony_rate"),
@@ -28,7 +28,7 @@ _TIMES = (
 
 
 def muspy_descriptors(score: Score) -> dict[str, float]:
-    """Compute muspy's metrics of a piece (Dong et al. 2020).
+    """Return muspy's metrics of a piece (Dong et al. 2020).
 
     `groove_consistency` is of bars of 4 beats, `drum_in_pattern_rate` of duple time.
     """
@@ -44,16 +44,16 @@ def muspy_descriptors(score: Score) -> dict[str, float]:
     values = {}
     with np.errstate(all="ignore"):
         for names, num_notes in ((_PITCHED, len(pitched_notes(score))), (_TIMES, score.num_notes)):
-            for name in names:  # of nothing, some fail and others return 0
+            for name in names:  # without notes, some fail and others return 0
                 function, given = getattr(muspy, name), arguments.get(name, [])
                 values[name] = float(function(music, *given)) if num_notes else np.nan
     return values
 
 
 def grooving_similarity(score: Score) -> float:
-    """Compute how alike the rhythms of bars are: 1 - mean Hamming distance over pairs of bars.
+    """Return the similarity of the rhythms of bars: 1 - mean Hamming distance of pairs of bars.
 
-    A bar is 64 positions, 1 where a note begins (Wu & Yang 2020, eq. 2). NaN of a single bar.
+    A bar has 64 positions, 1 where a note begins (Wu & Yang 2020, eq. 2). NaN of a single bar.
     """
     onset, starts = score.notes["onset"], score.bar_starts()
     total = len(starts)
@@ -71,9 +71,9 @@ def grooving_similarity(score: Score) -> float:
 
 
 def pitch_class_entropy(score: Score, num_bars: int) -> float:
-    """Compute the mean entropy in bits of the pitch classes in windows of `num_bars` bars.
+    """Return the mean entropy in bits of the pitch classes in windows of `num_bars` bars.
 
-    Windows begin at every bar (Wu & Yang 2020, eq. 1); those without pitched notes do not count.
+    A window begins at every bar (Wu & Yang 2020, eq. 1). Those without pitched notes do not count.
     """
     from scipy.stats import entropy  # slow to import
 
@@ -88,7 +88,10 @@ def pitch_class_entropy(score: Score, num_bars: int) -> float:
 
 
 def in_key_share(score: Score, key: Key | None) -> float:
-    """Return the share of pitched notes in a key's major or natural minor scale; NaN without."""
+    """Return the share of pitched notes in the scale of a key (major or natural minor).
+
+    NaN without a key or without notes.
+    """
     notes = pitched_notes(score)
     if key is None or not len(notes):
         return np.nan
@@ -96,10 +99,12 @@ def in_key_share(score: Score, key: Key | None) -> float:
 
 
 def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:
-    """Return the share of clashes in the pairs of notes that sound together; NaN without pairs.
+    """Return the share of dissonant pairs (`CLASHES`) among notes that sound together.
+
+    NaN if no notes sound together.
 
     Args:
-        others: a pair is a note and one of these; None: two of the notes.
+        others: a pair consists of a note and one of these; None: of two of the notes.
     """
     seconds = notes if others is None else others
     ends = (each["onset"] + each["duration"] for each in (notes, seconds))
@@ -111,12 +116,12 @@ def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:
 
 
 def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple[float, float]:
-    """Compare the values of a descriptor in two sets: overlapping area and KL divergence.
+    """Return the overlapping area and the KL divergence of a descriptor in two sets of pieces.
 
-    As in Yang & Lerch (2020): the distances between all pairs within the generated set, and
-    between the sets, give two densities by Gaussian kernels (Scott's rule). The overlapping area
-    (1 is best) is the integral of their minimum; the divergence, in nats (0 is best), is that of
-    the first from the second, both on one grid of the distances. NaN values are left out.
+    The distances of all pairs within the generated set, and of all pairs between the sets, give two
+    densities by Gaussian kernels (Scott's rule; Yang & Lerch 2020). The overlapping area (1 is
+    best) is the integral of their minimum. The divergence in nats (0 is best) is that of the first
+    density from the second. NaN values are left out.
 
     Returns:
         NaN if either density is undefined: fewer than three pieces, or all distances equal.
@@ -132,7 +137,7 @@ def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple
         return np.nan, np.nan
     grid = np.linspace(0, max(within.max(), between.max()), 256)
     densities = [gaussian_kde(distances)(grid) for distances in (within, between)]
-    # Normalised on the grid: kernels reach below a distance of 0.
+    # Normalised on the grid, because kernels reach below a distance of 0.
     first, second = (density / np.trapezoid(density, grid) for density in densities)
     overlap = np.trapezoid(np.minimum(first, second), grid)
     return float(overlap), float(entropy(first, second))

@@ -1,6 +1,6 @@
-"""Differences of a measure between two sets of pieces: intervals, and whether chance explains them.
+"""Differences of a measure between two sets of pieces, with intervals and p values.
 
-Values of the same pieces are paired by name. The tests are of differences of means.
+Values of the same pieces are paired by name. Intervals and tests are of differences of means.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,25 +11,26 @@ import numpy as np
 from musicgen.metrics.summary import Summary, mean_interval, mean_of_valid
 
 Values = Mapping[str, float]
-"""A measure of each piece, by its name; NaN where it is undefined."""
+"""The value of a measure for each piece, by the name of the piece; NaN if undefined."""
 
 
 class Difference(NamedTuple):
-    """The mean of a measure in one set less that in another; NaN with too few values."""
+    """The mean of a measure in one set minus that in another; NaN with too few values."""
 
-    n: int  # pairs; of sets that are not paired, values of the smaller one
+    n: int  # pairs; values of the smaller set if they are not paired
     mean: float
     low: float  # see `mean_interval`
     high: float
-    p: float  # two-sided; NaN of sets that are not paired
-    means: tuple[float, float]  # of the values that are compared, in both sets
+    p: float  # two-sided; NaN if they are not paired
+    means: tuple[float, float]  # of both sets, over the values that are compared
 
 
 def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Difference:
-    """Compare the values of the pieces that both have.
+    """Return the difference of the values of the pieces that both sets have.
 
-    The p value is that of the permutation test: how often the mean difference is as far from 0 if
-    the two values of each piece change places at random, 9,999 times; exact for up to 13 pieces.
+    The p value is that of the permutation test: how often the mean difference is at least as far
+    from 0 if the two values of each piece are swapped at random, 9,999 times. It is exact for up
+    to 13 pieces.
     """
     names = sorted(x for x in first.keys() & second.keys() if not np.isnan(first[x] - second[x]))
     a, b = (np.array([values[name] for name in names]) for values in (first, second))
@@ -46,12 +47,15 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
 
 
 def least_p(n: int) -> float:
-    """Return the p value of n pairs that all differ in one direction; NaN of fewer than two."""
+    """Return the least possible p value of n pairs, which all differ in one direction.
+
+    NaN of fewer than two pairs.
+    """
     return 2.0 ** (1 - n) if n > 1 else np.nan
 
 
 def unpaired_difference(first: Values, second: Values) -> Difference:
-    """Compare the means of two sets of other pieces, whose variances may differ (Welch 1947)."""
+    """Return the difference of the means of two sets of different pieces (Welch 1947)."""
     sets = [np.fromiter(values.values(), float) for values in (first, second)]
     valid = [values[~np.isnan(values)] for values in sets]
     n, means = min(map(len, valid)), (mean_of_valid(valid[0]), mean_of_valid(valid[1]))
@@ -66,9 +70,10 @@ def unpaired_difference(first: Values, second: Values) -> Difference:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p values for their number (Holm 1979): one below .05 stays so with any of them.
+    """Return p values corrected for their number (Holm 1979).
 
-    NaN values stay, and do not count.
+    If no difference is real, the probability that any corrected value is below .05 is at most .05.
+    NaN values are not counted, and stay NaN.
     """
     order = sorted((p, i) for i, p in enumerate(p_values) if not np.isnan(p))
     corrected, largest = list(p_values), 0.0

@@ -1,7 +1,7 @@
-"""Cross-entropy by position in the sequence, and per note and bar.
+"""Cross-entropy by position in the sequence, per note and per bar.
 
-By position it says how a model extrapolates beyond its training length; per note it is comparable
-between tokenizers, as that per token is not.
+The loss by position shows how a model extrapolates beyond its training length. The loss per note
+can be compared between tokenizers, that per token cannot.
 
 Liutkus et al. 2021 ("Relative positional encoding for Transformers with linear complexity"),
 Figure 3 and Table 6.
@@ -25,20 +25,20 @@ ORDER = 3  # of the model of n-grams
 
 @dataclass(frozen=True)
 class LossSummary(Summary):
-    """Pieces' mean losses, each the mean over seeds and over draws of the encoding's noise.
+    """The mean losses of pieces, each the mean over seeds and over draws of the encoding's noise.
 
-    If pieces have draws of their own, the interval over pieces covers the noise as well. It does
-    not cover other seeds of training: `seed_std` tells them.
+    If each piece has its own draws, the interval over pieces includes the noise. It does not
+    include the seeds of training, whose deviation is `seed_std`.
     """
 
     draws: int
-    draw_std: float  # of a seed's mean over pieces, over draws: divisor draws - 1; seeds' RMS
+    draw_std: float  # over draws, of the mean over pieces: divisor draws - 1; RMS over seeds
     seeds: int
-    seed_std: float  # of the mean over pieces and draws, over seeds: divisor seeds - 1
+    seed_std: float  # over seeds, of the mean over pieces and draws: divisor seeds - 1
 
     @classmethod
     def of_runs(cls, values: FloatArray) -> LossSummary:
-        """Summarise one value of each piece, seed and draw; NaN ones of pieces are skipped.
+        """Return the summary of a value for each piece, seed and draw; NaN pieces are skipped.
 
         Args:
             values: [pieces, seeds, draws].
@@ -55,7 +55,7 @@ class LossSummary(Summary):
 
 
 def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDArray[Any]]:
-    """Compute the mean loss over all pieces in each bucket of `bucket` positions.
+    """Return the mean loss over all pieces in each bucket of `bucket` positions.
 
     Args:
         losses: one array [length], [draws, length] or [seeds, draws, length] for each piece, in
@@ -79,13 +79,13 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDA
 def length_summaries(
     losses: Sequence[FloatArray], training_length: int, factors: Sequence[float] = (1.5, 2.0)
 ) -> dict[str, LossSummary]:
-    """Summarise each piece's mean loss in ranges of positions: "trained", "extrapolated 1.5x", ….
+    """Return summaries of the mean losses of pieces in ranges: "trained", "extrapolated 1.5x", ….
 
     Pieces without targets in a range count as skipped.
 
     Args:
         losses: as for `loss_curve`.
-        factors: for each factor f, one range from N to f·N of the training length N.
+        factors: for each factor f, a range from N to f·N, where N is the training length.
     """
     ranges = {"trained": (0, training_length)} | {
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
@@ -100,13 +100,14 @@ def length_summaries(
 
 
 def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[np.float64]:
-    """Return the nats per unit: the sum over all pieces, divided by the number of units in them.
+    """Return values of the pieces whose mean is the nats per unit of all pieces together.
 
-    Values of single pieces are linearised, R + (nats − R · units) / mean units for the ratio R, so
-    that their mean is R, and their interval that of a ratio of sums (Cochran 1977, §6.4).
+    With the ratio R of the sums over all pieces, the value of a piece is R + (nats − R · units) /
+    mean units. The mean of these is R, and their interval that of a ratio of sums (Cochran 1977,
+    §6.4).
 
     Args:
-        losses: as for `loss_curve`; without the losses of end tokens, which no unit contains.
+        losses: as for `loss_curve`, without end tokens, which belong to no unit.
         counts: number of units, such as notes, in each piece. [pieces]
 
     Returns:
@@ -121,7 +122,7 @@ def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[
 
 
 class InterpolatedTrigram:
-    """Trigram model with Witten-Bell interpolation down to the uniform distribution.
+    """A trigram model with Witten-Bell interpolation down to the uniform distribution.
 
         p(w | h) = (c(h w) + t(h) · p(w | h')) / (c(h) + t(h))
 
@@ -147,9 +148,9 @@ class InterpolatedTrigram:
             self._orders.append((np.append(ngrams, 2**63 - 1), np.append(0, counts.cumsum())))
 
     def losses(self, sequence: ArrayLike) -> NDArray[np.float64]:
-        """Compute −log p of every token [length] given the two before it, in nats.
+        """Return −log p of every token [length] given the two before it, in nats.
 
-        The first token has unigram and the second bigram probability.
+        The first token has its unigram probability, the second its bigram probability.
         """
         tokens = np.asarray(sequence, np.int64)
         probability = np.full(len(tokens), 1 / self.vocab_size)
@@ -166,7 +167,7 @@ class InterpolatedTrigram:
         return -np.log(probability)
 
     def _pack(self, tokens: IntArray, order: int) -> IntArray:
-        """Encode every n-gram in base V, oldest token first: [L] -> [max(0, L - order + 1)]."""
+        """Return every n-gram as a number in base V, oldest token first: [L] -> [L - order + 1]."""
         length = max(0, len(tokens) - order + 1)
         packed = np.zeros(length, np.int64)
         for offset in range(order):

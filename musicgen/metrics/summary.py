@@ -1,4 +1,4 @@
-"""Summary of a measure over many pieces."""
+"""The summary of a measure over many pieces: mean, deviation, interval."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Summary:
-    """One measure over many pieces; statistics that these values do not tell are NaN."""
+    """A measure over many pieces; statistics that need more values are NaN."""
 
     n: int  # values, without NaN
-    skipped: int  # NaN values, such as those of empty tracks
+    skipped: int  # number of NaN values, such as those of empty tracks
     mean: float
     std: float  # of the sample: divisor n - 1
     low: float  # see `mean_interval`
@@ -24,7 +24,7 @@ class Summary:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Summary:
-        """Summarise `values`; NaN values are skipped and counted."""
+        """Return the summary of values; NaN values are skipped and counted."""
         array = np.fromiter(values, dtype=float)
         valid = array[~np.isnan(array)]
         n, skipped, mean = len(valid), len(array) - len(valid), mean_of_valid(array)
@@ -37,11 +37,12 @@ class Summary:
 def mean_interval(mean: float, error: float, degrees: float) -> tuple[float, float]:
     """Return Student's t interval of a mean, or of a difference of means.
 
-    It holds the true mean of normal values in 95% of the cases, of skewed ones in fewer: 90% of
-    exponential values of 10 pieces, where bootstrap intervals do in 85%.
+    It contains the true mean in 95% of the cases if values are normal, and in fewer if they are
+    skewed: in 90% for 10 exponential values, where bootstrap intervals reach 85%.
 
     Args:
-        error: standard error of the mean. Zero, of equal values, tells nothing: the ends are NaN.
+        error: standard error of the mean. If it is 0, because all values are equal, the ends are
+            NaN.
         degrees: of freedom.
     """
     from scipy.special import stdtrit  # slow to import

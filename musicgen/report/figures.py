@@ -20,10 +20,10 @@ _LOWEST, _HIGHEST = 36, 84  # pitches that a piano roll shows at least
 
 
 def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
-    """Write a figure atomically; the file's suffix chooses the format (.png, .svg, .pdf).
+    """Write a figure atomically, in the format of the file's suffix (.png, .svg, .pdf).
 
-    It is made without pyplot, which would keep it in memory. In names, `$` begins no formula. A
-    figure that cannot be drawn is a warning, and leaves no file.
+    `$` in names is not taken for a formula. If the figure cannot be drawn, there is a warning and
+    no file.
     """
     from matplotlib.text import Text
 
@@ -38,7 +38,7 @@ def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
 
 
 def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> NDArray[np.uint8]:
-    """Plot notes over beats, in a colour for each track; return the image, [height, width, RGB].
+    """Plot notes over beats, with a colour for each track; return the image [height, width, RGB].
 
     Args:
         path: see `save_figure`.

@@ -1,6 +1,6 @@
-"""Self-contained HTML page about generated music: piano rolls, a player, measures, a verdict.
+"""A self-contained HTML page of generated music: piano rolls, a player, measures, a verdict.
 
-Text is escaped, music is embedded as JSON, style and script are inlined.
+Text is escaped, music is embedded as JSON, and style and scripts are inlined.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from musicgen.text import pluralize, shortened
 
 SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
-NUM_NOTICES_SHOWN = 2  # more are folded
+NUM_NOTICES_SHOWN = 2  # if there are more, all are folded
 
 
 @dataclass(frozen=True)
 class ReportPiece:
-    """One piece of the report."""
+    """A piece of the report."""
 
     title: str  # what was continued, such as the prompt's name
     score: Score  # prompt and continuation together
     prompt_end: int  # the tick at which the continuation begins; 0 without a prompt
     midi_file: str | None  # relative to the report; None for no link
     metadata: Metadata  # technical details, folded
-    measures: Metadata = field(default_factory=dict)  # the few that a person reads, shown
-    notices: Sequence[str] = ()  # what a listener must know about this piece
+    measures: Metadata = field(default_factory=dict)  # shown
+    notices: Sequence[str] = ()  # such as what the vocabulary cannot express
     audio_file: str | None = None  # a rendering such as a WAV file, like `midi_file`
     marks: Sequence[Mark] = ()  # passages to mark on the piano roll
     kept: Score | None = None  # notes after `prompt_end` that were kept, not generated
@@ -60,8 +60,8 @@ def render_report(
     """Return the page as text.
 
     Args:
-        metadata: of all pieces: settings, seed, checkpoint, speed; folded.
-        notices: sentences about all pieces, such as a limit that was reached.
+        metadata: of all pieces: settings, seed, checkpoint, speed. Folded.
+        notices: sentences about all pieces, such as that a limit was reached.
         summary: HTML above the pieces.
     """
     return render_page(
@@ -78,7 +78,7 @@ def render_report(
 
 
 def _notices(notices: Sequence[str]) -> str:
-    """Return paragraphs of a few notices; many are folded under their number."""
+    """Return notices as paragraphs, or if there are many, as a folded list."""
     if len(notices) <= NUM_NOTICES_SHOWN:
         return "".join(f'<p class="notice">{text(notice)}</p>\n' for notice in notices)
     entries = "\n".join(f"<li>{text(notice)}</li>" for notice in dict.fromkeys(notices))
@@ -94,7 +94,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
         f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
     )
     data = score_payload(score, piece.prompt_end, piece.marks, piece.kept)
-    num_given = [sum(track["given"]) for track in data["tracks"]]
+    num_kept = [sum(track["kept"]) for track in data["tracks"]]
     return Template(asset("piece.html")).substitute(
         index=index,
         title=text(piece.title),
@@ -103,19 +103,19 @@ def _piece(index: int, piece: ReportPiece) -> str:
         downloads=_download(piece, piece.midi_file, "MIDI")
         + _download(piece, piece.audio_file, "WAV"),
         notices=_notices(piece.notices),
-        legend="\n".join(map(_legend_entry, count(), score.tracks, num_given)),
+        legend="\n".join(map(_legend_entry, count(), score.tracks, num_kept)),
         measures=metadata_list(piece.measures, form=".2f"),
         metadata=fold("Details", metadata_list(piece.metadata)),
         data=embedded_json(data),
     )
 
 
-def _legend_entry(number: int, track: Track, num_given: int) -> str:
+def _legend_entry(number: int, track: Track, num_kept: int) -> str:
     kind, name = role(track), shortened(track.name.strip())
     label = text(name or kind)
     detail = pluralize(len(track.notes), "notes")
-    if num_given:
-        detail += ", given" if num_given == len(track.notes) else f", {num_given} of them given"
+    if num_kept:
+        detail += ", kept" if num_kept == len(track.notes) else f", {num_kept} of them kept"
     if name and kind.casefold() not in name.casefold():
         detail = f"{kind}, {detail}"
     switches = "".join(
@@ -132,7 +132,7 @@ def _legend_entry(number: int, track: Track, num_given: int) -> str:
 def _download(piece: ReportPiece, file: str | None, kind: str) -> str:
     if file is None:
         return ""
-    # Quoted, so that a colon ends no URL scheme; as bytes, as file names may be invalid Unicode.
+    # Quoted, as a colon would end a URL scheme; as bytes, as names may be invalid Unicode.
     address = quote(os.fsencode(file))
     return (
         f'<a class="download" href="{address}" download '
@@ -141,7 +141,7 @@ def _download(piece: ReportPiece, file: str | None, kind: str) -> str:
 
 
 def _contents_table(pieces: Sequence[ReportPiece]) -> str:
-    """Return a table with one row per piece: what it is, then its measures."""
+    """Return a table of the pieces with their measures, and links to them."""
     rows = [
         {"Piece": f'<a href="#piece-{index}">{text(piece.title)}</a>'}
         | {text(name): format_value(value, ".2f") for name, value in piece.measures.items()}
@@ -153,12 +153,12 @@ def _contents_table(pieces: Sequence[ReportPiece]) -> str:
 def verdict_section(
     sentences: Iterable[tuple[str, str, str, str]], rows: Sequence[Mapping[str, Any]], plot: bytes
 ) -> str:
-    """Return a verdict as HTML, above the music.
+    """Return a verdict as HTML.
 
     Args:
-        sentences: a question, its answer, the figures, and what to do, perhaps nothing.
-        rows: of the table, folded.
-        plot: a PNG file: the loss by position, folded with it; b"": none.
+        sentences: question, answer, figures and advice; the advice may be empty.
+        rows: of the table, which is folded.
+        plot: a PNG file of the loss by position, folded with the table; b"": none.
     """
     entries = "\n".join(
         f"<div><dt>{text(question)}</dt><dd><strong>{text(answer)}.</strong> "
@@ -179,7 +179,7 @@ def verdict_section(
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return a table of HTML cells; the first column heads the rows."""
+    """Return a table of cells that are HTML; those of the first column are the heads of rows."""
     labels = list(dict.fromkeys(label for row in rows for label in row))
     head = "".join(f'<th scope="col">{label.replace("_", " ")}</th>' for label in labels)
     body = "\n".join(

@@ -1,4 +1,4 @@
-"""Escaped text, values, lists and assets of the HTML pages."""
+"""Building blocks of the HTML pages: escaped text, values, lists, inlined files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Metadata = Mapping[str, Value]  # by label
 def render_page(
     template: str, *, scripts: Sequence[str], styles: Sequence[str], **fields: str
 ) -> str:
-    """Return the page of a template, with its scripts and styles inlined and allowed by hash.
+    """Return a page from a template, with scripts and styles inlined and allowed by their hashes.
 
     Args:
         template: text with fields, as `string.Template` has them.
         scripts: JavaScript, in the order in which it runs.
         styles: CSS.
-        fields: the template's other fields, as HTML.
+        fields: the other fields of the template, as HTML.
     """
     style, script = "\n".join(styles), "\n".join(scripts)
     return Template(template).substitute(
@@ -49,7 +49,7 @@ def metadata_list(metadata: Metadata, form: str = ".4g") -> str:
 
 
 def fold(summary: str, body: str, kind: str = "") -> str:
-    """Return a closed `details` element of two pieces of HTML; nothing without a body."""
+    """Return a closed `details` element; empty if the body is empty. Both parts are HTML."""
     if not body:
         return ""
     attribute = f' class="{kind}"' if kind else ""
@@ -57,10 +57,7 @@ def fold(summary: str, body: str, kind: str = "") -> str:
 
 
 def format_value(value: Value, form: str = ".4g") -> str:
-    """Format integers in full (seeds are copied), floats as `form` says.
-
-    Lists are written as on the command line.
-    """
+    """Return a value as text: integers in full, floats in `form`, lists as on command lines."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(format_value, value))}]"
     if isinstance(value, Real) and not isinstance(value, Integral):
@@ -72,12 +69,12 @@ def format_value(value: Value, form: str = ".4g") -> str:
 
 
 def text(text: str) -> str:
-    """Escape text for elements and quoted attributes; bytes that are not Unicode become `?`."""
+    """Return text escaped for elements and quoted attributes; invalid Unicode becomes `?`."""
     return escape(text.encode("utf-8", "replace").decode())
 
 
 def embedded_json(data: Any) -> str:
-    """Return JSON in which no text can close the script element around it."""
+    """Return JSON that is safe inside a script element."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 

@@ -1,4 +1,4 @@
-"""Plain data of one piece, from which the page's script draws and plays it."""
+"""The data of a piece from which the page draws and plays it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from musicgen.midi import DRUMS, role
 from musicgen.midi.score import Score, Track
 
-# By role; "other" for the rest.
-VOICES = {
+# The synthesiser voice of each role; "other" for the rest.
+SYNTHESISER_VOICES = {
     DRUMS: "drums",
     **dict.fromkeys(("Piano", "Chromatic percussion"), "piano"),
     **dict.fromkeys(("Guitar", "Ethnic"), "guitar"),
@@ -25,7 +25,7 @@ CHORD_SUFFIXES |= {"M": "", "M7": "maj7", "o": "dim", "o7": "dim7", "/o7": "m7â™
 
 
 class Mark(NamedTuple):
-    """A marked passage of the piano roll, in ticks, with a short text."""
+    """A marked range of the piano roll, in ticks, with a short text."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
 
 def chord_label(text: str) -> str:
-    """Format a chord marker for display (`A_M7_E` becomes `Amaj7/E`); keep other text."""
+    """Return a chord marker for display (`A_M7_E` becomes `Amaj7/E`); other text as it is."""
     root, quality, bass = [*text.split("_"), "", ""][:3]
     if root == quality == "N":
         return "N.C."
@@ -43,8 +43,8 @@ def chord_label(text: str) -> str:
 
 
 def track_voice(track: Track) -> str:
-    """Return the voice of the page's synthesiser that plays a track."""
-    return VOICES.get(role(track), "other")
+    """Return the synthesiser voice that plays a track."""
+    return SYNTHESISER_VOICES.get(role(track), "other")
 
 
 def tempo_map(score: Score) -> list[list[float]]:
@@ -59,19 +59,23 @@ def tempo_map(score: Score) -> list[list[float]]:
 
 
 def _keys(track: Track) -> list[tuple[Any, ...]]:
-    """Return of each note its track, onset and pitch."""
-    own = track.name, track.program, track.is_drum
-    return [(*own, *note) for note in track.notes[["onset", "pitch"]].tolist()]
+    """Return the track, onset and pitch of each note, by which it is found in another score."""
+    notes = track.notes[["onset", "pitch"]].tolist()
+    return [(track.name, track.program, track.is_drum, onset, pitch) for onset, pitch in notes]
 
 
 def score_payload(
-    score: Score, prompt_end: int, marks: Sequence[Mark] = (), given: Score | None = None
+    score: Score, prompt_end: int, marks: Sequence[Mark] = (), kept: Score | None = None
 ) -> dict[str, Any]:
-    """Return the piece as JSON-ready data: times in ticks, and which notes are among those given.
+    """Return the piece as data for JSON, with times in ticks.
 
     Onsets and bar starts are differences, which have fewer digits.
+
+    Args:
+        kept: notes that were not generated, in addition to those before `prompt_end`.
     """
-    tracks, known = [], {key for track in given.tracks for key in _keys(track)} if given else ()
+    kept_keys = {key for track in kept.tracks for key in _keys(track)} if kept else set()
+    tracks = []
     for track in score.tracks:
         # The player schedules notes in the order of their onsets.
         notes = track.notes[np.argsort(track.notes["onset"], kind="stable")]
@@ -83,7 +87,7 @@ def score_payload(
                 "duration": notes["duration"].tolist(),
                 "pitch": notes["pitch"].tolist(),
                 "velocity": notes["velocity"].tolist(),
-                "given": [int(key in known) for key in keys],
+                "kept": [int(key in kept_keys) for key in keys],
             }
         )
     return {

@@ -1,4 +1,4 @@
-"""Rows of results as CSV files and terminal tables."""
+"""Tables of results: rows as CSV, JSON and terminal tables, and their summary over pieces."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.text import csv_cell, printable
 
 TableRow = dict[str, Any]
-"""A row of a measure's table: values by column, where possible `run`, `piece`, `part`, `value`."""
+"""A row of a measure's table: values by the names of columns, such as piece, part and value."""
 
 IN_FILES = ("skipped", "std", "draws", "seeds", "baseline_n")
 """Columns of CSV files that a terminal does not show."""
 
 
 def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Write rows as CSV, atomically. Columns are the rows' keys in order of appearance.
+    """Write rows as a CSV file, atomically, with all their columns in order of appearance.
 
     NaN, None and missing values become empty cells.
     """
@@ -53,7 +53,7 @@ def write_json(content: Any, path: str | Path) -> None:
 
 
 def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Table:
-    """Return the rows as a terminal table: floats with 4 decimals, missing values as "n/a"."""
+    """Return rows as a terminal table, with floats of 4 decimals and "n/a" for missing values."""
 
     def cell(value: object) -> Text:
         if _missing(value):
@@ -79,7 +79,7 @@ def _missing(value: object) -> bool:
 
 
 def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
-    """Summarise the column `value` over pieces; rows without that column are returned as they are.
+    """Return rows with the summary of `value` over pieces; rows without `value` as they are.
 
     Returns:
         A row for each combination of the columns other than `piece`, `original` and `value`, with
@@ -97,10 +97,11 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
 
 
 def readable(rows: Iterable[TableRow]) -> list[TableRow]:
-    """Return rows for a terminal: means with their intervals in one column, no empty columns.
+    """Return rows for a terminal: a mean and its interval in one column, without empty columns.
 
-    Columns of `IN_FILES` are left out, and the name of a single run. The interval of `mean` is
-    `low` and `high`; that of `NAME_mean`, or of `NAME` without one, `NAME_low` and `NAME_high`.
+    The columns of `IN_FILES` and the name of a single run are left out. The interval of `mean` is
+    `low` to `high`; that of `NAME_mean`, or of `NAME` if there is no such column, is `NAME_low` to
+    `NAME_high`.
     """
     table = []
     for row in rows:
@@ -120,7 +121,7 @@ def readable(rows: Iterable[TableRow]) -> list[TableRow]:
 
 
 def interval(mean: float, low: float, high: float) -> str:
-    """Format a mean with its interval: three decimals, or one from 10 on; nothing of no values."""
+    """Return a mean with its interval: three decimals, or one from 10 on; empty if it is NaN."""
     if mean != mean:
         return ""
     digits = 1 if abs(mean) >= 10 else 3

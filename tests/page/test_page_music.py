@@ -427,7 +427,7 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
           const params = { ...sampling, temperature: 0, guidance: 3 };
           for (const _ of composer.accompany({ seed: 1, params })) ;
           const copies = composer.other.snapshots.length;
-          return { found, guided: composer.tokens, given: tracks.map(({ given }) => given), copies };
+          return { found, guided: composer.tokens, kept: tracks.map(({ kept }) => kept), copies };
         });
     """
     )
@@ -437,8 +437,8 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
     melody = Score(tracks=[Track("Voice", notes=notes_from(rows))])
     data |= {"file": list(dumps(song)), "melody": list(dumps(melody))}
     done = run_worker(tmp_path, data, body, ["weights"])
-    found, given = done["found"], done["given"]
-    assert given == [True] + [False] * (len(given) - 1)
+    found, kept = done["found"], done["kept"]
+    assert kept == [True] + [False] * (len(kept) - 1)
     for tokens in found:
         model.tokenizer.grammar().start(torch.tensor([tokens]))
         assert len(model.tokenizer.bar_starts(np.array(tokens), 48)) == 2

@@ -174,7 +174,7 @@ def test_script_decodes_the_score(tmp_path: Path):
     music = score(tempos=np.array([(0, 60.0), (1_920, 120.0)], TEMPO))
     given = Score(tracks=[Track("", 0, True, notes_from(DRUMS[2:] + LEAD))])
     parsed = page(piece(score=music, kept=given))
-    assert "3 notes, 1 of them given" in parsed.text
+    assert "3 notes, 1 of them kept" in parsed.text
     [script] = [text for attributes, text in parsed.scripts if not attributes]
     # Without pieces, the script only defines its classes.
     (tmp_path / "page.js").write_text(
@@ -190,7 +190,7 @@ def test_script_decodes_the_score(tmp_path: Path):
         ["node", str(tmp_path / "page.js")], capture_output=True, text=True, check=True, timeout=30
     )
     result = json.loads(run.stdout)
-    columns = ("track", "onset", "pitch", "velocity", "drum", "given")
+    columns = ("track", "onset", "pitch", "velocity", "drum", "kept")
     assert [tuple(note[name] for name in columns) for note in result["notes"]] == [
         (0, 0, 60, 90, False, True),
         (1, 0, 36, 100, True, True),

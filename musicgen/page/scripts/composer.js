@@ -31,7 +31,7 @@ class Composer {
     const score = withFrame(tokenizer.decode(tokens), prompt.frame);
     const names = noteNames(score.keys, tokenizer.decode(prompt.tokens), tokenizer) ?? noteNames([], score, tokenizer);
     const markers = score.markers.map(([tick, text]) => [tick, spelled(text, names)]);
-    const tracks = score.tracks.map((track, part) => ({ ...track, given: part === prompt.lead }));
+    const tracks = score.tracks.map((track, part) => ({ ...track, kept: part === prompt.lead }));
     return { ...score, tracks, markers, promptEnd: prompt.endTime * step, end: this.endTime * step };
   }
 

@@ -66,8 +66,8 @@ class Page {
   #showParts({ notes }) {
     const parts = CONTENT.tables.tracks.map(({ name }, i) => {
       const [part, swatch] = [document.createElement("li"), document.createElement("span")];
-      const given = notes.every((note) => note.track !== i || note.given) ? "given" : "";
-      swatch.className = `swatch track-${i % NUM_TRACK_COLOURS} ${given}`;
+      const kind = notes.every((note) => note.track !== i || note.kept) ? "kept" : "";
+      swatch.className = `swatch track-${i % NUM_TRACK_COLOURS} ${kind}`;
       part.append(swatch, name);
       return part;
     });

@@ -24,11 +24,11 @@ function payloadOf(score, marks = []) {
     bars: differences(bars.length ? bars : [0]),
     markers: score.markers.map(([tick, text]) => [tick, chordLabel(text)]),
     marks,
-    tracks: score.tracks.map(({ voice, notes, given }) => {
+    tracks: score.tracks.map(({ voice, notes, kept }) => {
       const sorted = notes.toSorted((a, b) => a[0] - b[0]);
       const column = (i) => sorted.map((note) => note[i]);
-      const own = column(0).map((onset) => Number(given && onset < promptEnd)); // of the melody that others were written to
-      return { voice, given: own, onset: differences(column(0)), duration: column(1), pitch: column(2), velocity: column(3) };
+      const own = column(0).map((onset) => Number(kept && onset < promptEnd)); // of the melody that others were written to
+      return { voice, kept: own, onset: differences(column(0)), duration: column(1), pitch: column(2), velocity: column(3) };
     }),
   };
 }

@@ -12,7 +12,7 @@ class Card extends Piece {
     this.roll = new Roll(element.querySelector(".roll"), this.score, (track) => this.audible(track));
     for (const entry of element.querySelectorAll("[data-track]")) {
       const own = this.score.notes.filter(({ track }) => track === Number(entry.dataset.track));
-      entry.querySelector(".swatch").classList.toggle("given", own.every(({ given }) => given));
+      entry.querySelector(".swatch").classList.toggle("kept", own.every(({ kept }) => kept));
     }
   }
 }

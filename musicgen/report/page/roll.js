@@ -271,7 +271,7 @@ class Roll {
       if (left > width) break;
       const right = note.drum ? left + 4 : this.#x(note.end);
       if (right < 0) continue;
-      const palette = note.given ? colours.mutedTracks : colours.tracks;
+      const palette = note.kept ? colours.mutedTracks : colours.tracks;
       g.fillStyle = palette[note.track % NUM_TRACK_COLOURS];
       g.globalAlpha = (0.35 + (0.65 * note.velocity) / 127) * (this.audible(note.track) ? 1 : 0.12);
       if (note.drum) {

@@ -33,7 +33,7 @@ class Score {
           velocity: track.velocity[i],
           onset,
           end,
-          given: onset < this.promptEnd || track.given?.[i] > 0,
+          kept: onset < this.promptEnd || track.kept?.[i] > 0,
           start: this.secondsAt(onset),
           stop: this.secondsAt(end),
         };
