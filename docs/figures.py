@@ -33,7 +33,7 @@ def figures() -> Iterator[tuple[str, str]]:
         sum(r["val nats per note"] for r in last if r["lead_probability"] == x) / 3
         for x in (0, 0.3)
     ]
-    yield "docs/generating.md", f"worse by {places(losses[1] - losses[0])} nats per note"
+    yield "docs/generating.md", f"worse by {places(losses[1] - losses[0])} nats a note"
     parts = "16 bars after 8", "16 bars after 8 of POP909"
     bars = [songs[part, "repeated bars"] for part in parts]
     shares = [places(row[x]) for row in bars for x in ("generated", "originals")]
