@@ -41,10 +41,9 @@ from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated_bar_share
 from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import Summary, mean_of_valid
-from musicgen.midi import Score, dumps, loads, pitched_notes
+from musicgen.midi import TICKS_PER_BEAT, Score, dumps, loads, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import TICKS_PER_BEAT
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.vocabulary import within
 

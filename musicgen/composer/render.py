@@ -8,8 +8,6 @@ import numpy as np
 
 from musicgen.midi import NOTE, NoteArray, sort_notes
 
-TICKS_PER_BEAT = 480
-
 V = TypeVar("V")
 Rows = list[tuple[int, int, int, int]]
 """Onset and length in steps, pitch, velocity."""

@@ -38,10 +38,9 @@ from musicgen.metrics.style import (
     style_labels,
     style_similarity,
 )
-from musicgen.midi import Score, without_suffix
+from musicgen.midi import TICKS_PER_BEAT, Score, without_suffix
 from musicgen.report import ReportPiece
 from musicgen.text import pluralize
-from musicgen.tokenization.base import TICKS_PER_BEAT
 
 PROMPT_BARS = 4
 MAX_TOKENS = 4

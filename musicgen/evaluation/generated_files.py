@@ -16,10 +16,9 @@ from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import FROM_NOTHING, Prompt
 from musicgen.metrics.originality import Match
 from musicgen.metrics.style import SIMILARITIES, style_similarity
-from musicgen.midi import Score, loads, without_suffix
+from musicgen.midi import TICKS_PER_BEAT, Score, loads, without_suffix
 from musicgen.report import Mark, ReportPiece
 from musicgen.text import pluralize
-from musicgen.tokenization.base import TICKS_PER_BEAT
 
 MAX_STEM_BYTES = 200  # of a file's name: most file systems allow 255 in all
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.generation.prompts import Prompt, playing
-from musicgen.midi import NoteArray, Score, dumps, extend, loads
+from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, dumps, extend, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.midi.extension import find_parts
 from musicgen.midi.io import to_library
 from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import sort_notes
 from musicgen.text import pluralize
-from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts
+from musicgen.tokenization.base import KeptParts
 from musicgen.tokenization.quantization import relocate, to_grid
 from musicgen.validation import check_choice
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError, errors_name
-from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature
+from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score, TimeSignature
 from musicgen.midi.key import note_names
-from musicgen.tokenization.base import TICKS_PER_BEAT, IntArray, KeptParts, Tokenizer
+from musicgen.tokenization.base import IntArray, KeptParts, Tokenizer
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, ROOTS, chord_index, spelled
 from musicgen.tokenization.quantization import EncodingSummary, relocate, to_grid

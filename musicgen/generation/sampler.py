@@ -16,9 +16,10 @@ from musicgen.generation.form import lag_biases
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import sample
+from musicgen.midi import TICKS_PER_BEAT
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.base import TICKS_PER_BEAT, Tokenizer
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState
 
 

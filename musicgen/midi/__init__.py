@@ -4,8 +4,11 @@ from musicgen.midi.extension import extend
 from musicgen.midi.io import as_score, dumps, find_music, loads, read, without_suffix, write
 from musicgen.midi.roles import DRUMS, notes_by_role, pitched_notes, role
 from musicgen.midi.score import (
+    CHOIR_AAHS,
+    DEFAULT_VELOCITY,
     NOTE,
     TEMPO,
+    TICKS_PER_BEAT,
     KeySignature,
     Marker,
     NoteArray,
@@ -17,9 +20,12 @@ from musicgen.midi.score import (
 )
 
 __all__ = [
+    "CHOIR_AAHS",
+    "DEFAULT_VELOCITY",
     "DRUMS",
     "NOTE",
     "TEMPO",
+    "TICKS_PER_BEAT",
     "KeySignature",
     "Marker",
     "NoteArray",

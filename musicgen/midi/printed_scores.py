@@ -16,9 +16,12 @@ import numpy as np
 
 from musicgen.errors import UserError, errors_name
 from musicgen.midi.score import (
+    CHOIR_AAHS,
+    DEFAULT_VELOCITY,
     FERMATA,
     PITCH_CLASSES,
     TEMPO,
+    TICKS_PER_BEAT,
     KeySignature,
     Marker,
     Score,
@@ -34,9 +37,7 @@ SCORE_SUFFIXES |= dict.fromkeys((".musicxml", ".mxl", ".xml"), "xml")
 MAX_BYTES = 2**25
 """Of a score, unzipped: of the songs in public corpora, the longest have a tenth."""
 
-_TICKS = Score.ticks_per_beat
-_WHOLE = 4 * _TICKS
-_CHOIR, _VELOCITY = 52, 80
+_WHOLE = 4 * TICKS_PER_BEAT
 _KEYBOARDS = 8  # programs below
 _ID = "{http://www.w3.org/XML/1998/namespace}id"
 
@@ -129,7 +130,7 @@ def _read_print(root: ElementTree.Element) -> _Print:
         elif tag == "staff":
             part = printed.part_of_staff[staff]
         elif tag == "syl" and [*printed.part_of_staff.values()].count(part) == 1:
-            printed.tracks[part].program = _CHOIR
+            printed.tracks[part].program = CHOIR_AAHS
         elif tag == "tie":
             printed.tied.add(element.get("endid", "")[1:])
         elif tag in ("note", "rest", "mRest"):
@@ -195,14 +196,14 @@ def _score(printed: _Print, events: list[dict[str, Any]]) -> Score:
     """Build a Score of verovio's events, whose times are in quarters."""
     onsets, ends = dict[str, int](), dict[str, int]()
     tempos = [(0, 120.0)]
-    starts = [e["qstamp"] * _TICKS for e in events if "measureOn" in e]
+    starts = [e["qstamp"] * TICKS_PER_BEAT for e in events if "measureOn" in e]
     if not starts or not printed.pitches:
         raise ValueError("no note")
     metre, fifths = next(iter(printed.bars.values()))
     pickup = max(0, _ticks(metre) - round(starts[1])) if len(starts) > 1 else 0
     bars = [(0, metre, fifths)] * (pickup > 0)
     for event in events:
-        tick = pickup + round(event["qstamp"] * _TICKS)
+        tick = pickup + round(event["qstamp"] * TICKS_PER_BEAT)
         if "measureOn" in event:
             bars.append((tick, *printed.bars[event["measureOn"]]))
         if event.get("tempo", tempos[-1][1]) != tempos[-1][1]:
@@ -225,7 +226,7 @@ def _score(printed: _Print, events: list[dict[str, Any]]) -> Score:
         pitch = printed.pitches[name]
         note = ending.pop((part, pitch, onset), None) if name in printed.tied else None
         if note is None:
-            note = [onset, 0, pitch, _VELOCITY]
+            note = [onset, 0, pitch, DEFAULT_VELOCITY]
             rows[part].append(note)
         note[1] += end - onset
         ending[part, pitch, end] = note
@@ -234,7 +235,9 @@ def _score(printed: _Print, events: list[dict[str, Any]]) -> Score:
     highest = min(fermatas, default=(0, 0))[0]
     markers = [Marker(at, FERMATA) for part, at in sorted(fermatas) if part == highest]
     changes = np.array(tempos[1:], TEMPO)
-    return Score(_TICKS, printed.tracks, changes, list(signatures), markers, key_signatures=keys)
+    return Score(
+        TICKS_PER_BEAT, printed.tracks, changes, list(signatures), markers, key_signatures=keys
+    )
 
 
 def _ticks(metre: Metre) -> int:

@@ -12,6 +12,15 @@ from numpy.typing import NDArray
 
 from musicgen.text import pluralize
 
+TICKS_PER_BEAT = 480
+"""Ticks in a quarter note of the scores that musicgen makes; files that are read keep their own."""
+
+DEFAULT_VELOCITY = 80
+"""Velocity of notes whose source has none: printed scores, and tokens without velocities."""
+
+CHOIR_AAHS = 52
+"""The General MIDI program of voices."""
+
 NOTE = np.dtype([("onset", "i8"), ("duration", "i8"), ("pitch", "i8"), ("velocity", "i8")])
 """Onset and duration in ticks, MIDI pitch and velocity 0–127."""
 
@@ -98,7 +107,7 @@ class Score:
         repairs: changes made while reading a damaged file, in words; ignored by ==.
     """
 
-    ticks_per_beat: int = 480
+    ticks_per_beat: int = TICKS_PER_BEAT
     tracks: list[Track] = field(default_factory=list)
     tempos: NDArray[np.void] = field(default_factory=lambda: np.empty(0, TEMPO))
     time_signatures: list[TimeSignature] = field(default_factory=list)

@@ -7,8 +7,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import NOTE, TEMPO, KeySignature, Marker, Score, TimeSignature, Track
-from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Tokenizer
+from musicgen.midi import (
+    DEFAULT_VELOCITY,
+    NOTE,
+    TEMPO,
+    TICKS_PER_BEAT,
+    KeySignature,
+    Marker,
+    Score,
+    TimeSignature,
+    Track,
+)
+from musicgen.tokenization.base import Losses, Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.groove2groove.instruments import Instrument
@@ -18,7 +28,6 @@ from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_bool, check_int
 
 FIFTHS = range(-5, 7)  # keys that sound the same are one
-_VELOCITY = 80
 
 
 class InBars(Tokenizer):
@@ -183,7 +192,8 @@ class InBars(Tokenizer):
         notes["onset"] = ticks[at]
         drums, pitches = rank["Drum"][at] + self.drums.start, rank["Pitch"][at] + self.pitches.start
         notes["pitch"] = np.where(is_drum, drums, pitches)
-        notes["duration"], notes["velocity"] = TICKS_PER_BEAT // self.steps_per_beat, _VELOCITY
+        notes["duration"] = TICKS_PER_BEAT // self.steps_per_beat
+        notes["velocity"] = DEFAULT_VELOCITY
         notes["duration"][~is_drum] = self.durations[rank["Duration"][at[~is_drum] + num_more]]
         if self.velocities:
             notes["velocity"] = np.array(self.velocities)[rank["Velocity"][at + 1]]

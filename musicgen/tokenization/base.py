@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,9 +22,6 @@ from musicgen.tokenization.quantization import UNMOVED, Losses
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, load_json, save_json, within
 
 Rng = np.random.Generator
-
-TICKS_PER_BEAT = 480
-"""Resolution of decoded Scores, in ticks per quarter note."""
 
 MAX_TOKENS_PER_BAR = 1024
 """More than any bar of a corpus holds; ends a row that would never reach its last bar."""
@@ -90,13 +87,27 @@ class Tokenizer(ABC):
     def settings(self) -> dict[str, Any]:
         """Return plain data that rebuilds the tokenizer: `type(t)(**t.settings())`.
 
-        They are the arguments of the class, which are attributes of the same names.
+        They are the arguments of the class, which are attributes of the same names. A class that
+        passes `**settings` on has the arguments of its parent, too.
         """
-        values = {name: getattr(self, name) for name in signature(type(self)).parameters}
-        return {k: [*v] if isinstance(v, Sequence) else v for k, v in values.items()}
+        settings = {}
+        for name in _argument_names(type(self)):
+            value = getattr(self, name)
+            is_list = isinstance(value, Sequence) and not isinstance(value, str)
+            settings[name] = list(value) if is_list else value
+        return settings
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for `from_json`: class name, settings and vocabulary."""
+        """Return plain data for `from_json`: the class's name, settings and vocabulary.
+
+        Raises:
+            UserError: the class has no name of its own, and its file would be read by its parent.
+        """
+        if "name" not in vars(type(self)):
+            raise UserError(
+                f"{type(self).__name__} cannot be saved without a name of its own; give the class "
+                "an attribute name that no other tokenizer has"
+            )
         return {
             "tokenizer": self.name,
             "settings": self.settings(),
@@ -110,17 +121,21 @@ class Tokenizer(ABC):
         Raises:
             UserError: the data are not a tokenizer's, or the settings now give other tokens.
         """
-        kinds = Tokenizer.__subclasses__()
-        kinds += [each for kind in kinds for each in kind.__subclasses__()]
-        classes = {kind.name: kind for kind in kinds if hasattr(kind, "name")}
         try:
-            build, settings = classes[data["tokenizer"]], data["settings"]
+            name, settings = data["tokenizer"], data["settings"]
             hash_when_saved = data["vocabulary"]["hash"]
         except (KeyError, TypeError):
             expected = "tokenizer, settings and vocabulary"
             raise UserError(f"not a tokenizer: expected {expected}") from None
+        classes = _named_classes(Tokenizer)
+        if name not in classes:
+            known = ", ".join(sorted(classes))
+            raise UserError(
+                f"tokenizer {name} is unknown (known: {known}); "
+                "import the module that defines its class first"
+            )
         try:
-            tokenizer = build(**settings)
+            tokenizer = classes[name](**settings)
         except TypeError:
             raise UserError("saved by another version of musicgen; use that version") from None
         if tokenizer.vocabulary.hash != hash_when_saved:
@@ -412,3 +427,26 @@ class Tokenizer(ABC):
     @cached_property
     def _bars(self) -> range:
         return self.families.get("Bar", range(0))
+
+
+def _named_classes(base: type[Tokenizer]) -> dict[str, type[Tokenizer]]:
+    """Return the subclasses of a class, at any depth, by the names that they define."""
+    classes: dict[str, type[Tokenizer]] = {}
+    for subclass in base.__subclasses__():
+        if "name" in vars(subclass):
+            classes[subclass.name] = subclass
+        classes |= _named_classes(subclass)
+    return classes
+
+
+def _argument_names(kind: type) -> list[str]:
+    """Return the names of the arguments of a class, and of the classes that its `**` go to."""
+    names: list[str] = []
+    for each in kind.__mro__:
+        if "__init__" not in vars(each):
+            continue
+        _, *parameters = signature(vars(each)["__init__"]).parameters.values()
+        names += [p.name for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
+        if all(p.kind is not Parameter.VAR_KEYWORD for p in parameters):
+            break
+    return names

@@ -59,12 +59,47 @@ def test_files_that_are_no_tokenizer_are_named(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"mine\.json: not JSON"):
             Tokenizer.load(path)
-    for other in ([], {}, whole | {"tokenizer": "octuple"}):
+    for other in ([], {}):
         path.write_text(json.dumps(other))
         with pytest.raises(UserError, match=r"mine\.json: not a tokenizer"):
             Tokenizer.load(path)
+    path.write_text(json.dumps(whole | {"tokenizer": "octuple"}))
+    with pytest.raises(
+        UserError, match=r"mine\.json: tokenizer octuple is unknown \(known: .*remi"
+    ):
+        Tokenizer.load(path)
     with pytest.raises(UserError, match=r"none\.json: cannot be read"):
         Tokenizer.load(tmp_path / "none.json")
+
+
+class Loud(REMI):
+    """A tokenizer of one's own, with a setting of its own, below another."""
+
+    name = "loud"
+
+    def __init__(self, level: str = "fff", **settings):
+        super().__init__(**settings)
+        self.level = level
+
+
+class Louder(Loud):
+    name = "louder"
+
+
+class Nameless(Louder):
+    pass
+
+
+def test_a_subclass_of_a_subclass_loads_from_its_file(tmp_path):
+    tokenizer = Louder(level="ffff", max_bars=9, velocity_bins=(100, 127, 1))
+    tokenizer.save(tmp_path / "louder.json")
+    loaded = Tokenizer.load(tmp_path / "louder.json")
+    assert type(loaded) is Louder
+    assert (loaded.level, loaded.max_bars, loaded.velocity_bins) == ("ffff", 9, [100, 127, 1])
+    assert loaded.vocabulary == tokenizer.vocabulary
+    assert type(Tokenizer.from_json(REMI().to_json())) is REMI
+    with pytest.raises(UserError, match="Nameless cannot be saved without a name of its own"):
+        Nameless().to_json()
 
 
 @pytest.mark.parametrize(

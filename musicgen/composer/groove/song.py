@@ -8,8 +8,8 @@ from musicgen.composer.draw import chance, generator, pick
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.patterns import BAR, DRUM_KEYS, Family, Hit, Pattern, parse
 from musicgen.composer.harmony import Chord, ladder, nearest, spell, voice
-from musicgen.composer.render import TICKS_PER_BEAT, Rows, changes, remove_overlaps
-from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track
+from musicgen.composer.render import Rows, changes, remove_overlaps
+from musicgen.midi import TEMPO, TICKS_PER_BEAT, Marker, Score, TimeSignature, Track
 
 STEP = TICKS_PER_BEAT // 12
 """Ticks in a step."""

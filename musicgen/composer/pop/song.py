@@ -22,8 +22,17 @@ from musicgen.composer.pop.melody import (
 )
 from musicgen.composer.pop.progressions import Bar, close, draw_section, draw_sevenths, realise
 from musicgen.composer.pop.texture import Textures, draw_texture, play
-from musicgen.composer.render import TICKS_PER_BEAT, Rows, changes, remove_overlaps
-from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track
+from musicgen.composer.render import Rows, changes, remove_overlaps
+from musicgen.midi import (
+    CHOIR_AAHS,
+    TEMPO,
+    TICKS_PER_BEAT,
+    KeySignature,
+    Marker,
+    Score,
+    TimeSignature,
+    Track,
+)
 from musicgen.midi.key import Key
 
 _STEP = TICKS_PER_BEAT // 4
@@ -157,7 +166,7 @@ def _compose(song: _Song) -> Score:
         tonic = song.key.tonic + section.shift + 3 * (song.mode == "minor")
         keys.append((start * _STEP, (7 * tonic + 5) % 12 - 5))
         start += section.num_bars * metre.bar
-    tracks = [Track("Voice", 52, False, remove_overlaps(voice, _STEP))] if song.sung else []
+    tracks = [Track("Voice", CHOIR_AAHS, False, remove_overlaps(voice, _STEP))] if song.sung else []
     piano += [] if song.sung else voice
     return Score(
         TICKS_PER_BEAT,

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from musicgen.data.corpora.base import Corpus, Piece
 from musicgen.errors import UserError
-from musicgen.midi import Score, read
+from musicgen.midi import CHOIR_AAHS, Score, read
 from musicgen.tokenization.chorale.frames import NUM_VOICES, VOICES, find_voice
-
-_CHOIR = 52  # Choir Aahs
 
 
 class BachChorales(Corpus):
@@ -52,4 +50,4 @@ def four_voices(score: Score) -> Score:
         raise UserError("not one soprano, alto, tenor and bass")
     tracks = [score.tracks[voices.index(voice)] for voice in range(NUM_VOICES)]
     named = zip(VOICES, tracks, strict=True)
-    return replace(score, tracks=[replace(t, name=name, program=_CHOIR) for name, t in named])
+    return replace(score, tracks=[replace(t, name=name, program=CHOIR_AAHS) for name, t in named])

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
-from musicgen.midi import TEMPO, Marker, Score, TimeSignature, read, sort_notes
+from musicgen.midi import TEMPO, TICKS_PER_BEAT, Marker, Score, TimeSignature, read, sort_notes
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
 
 SOURCE = "the folder POP909 of the GitHub repository music-x-lab/POP909-Dataset"
 BEATS_FILE = "beat_midi.txt"
 CHORDS_FILE = "chord_midi.txt"
-TICKS_PER_BEAT = 480
 BAR_BEATS = 4
 # A note may come half a sixteenth ahead of its bar.
 EARLY_BEATS = 1 / 8

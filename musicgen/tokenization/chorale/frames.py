@@ -5,8 +5,8 @@ from itertools import combinations, groupby
 
 import numpy as np
 
-from musicgen.midi import NOTE, Score, Track
-from musicgen.tokenization.base import TICKS_PER_BEAT, Losses
+from musicgen.midi import CHOIR_AAHS, DEFAULT_VELOCITY, NOTE, TICKS_PER_BEAT, Score, Track
+from musicgen.tokenization.base import Losses
 from musicgen.tokenization.vocabulary import IntArray
 
 VOICES = ("Soprano", "Alto", "Tenor", "Bass")
@@ -17,8 +17,6 @@ _CENTRES = (70, 65, 59, 51)  # usual pitches, which decide where a voice is expe
 SILENCE = -1
 STEPS_PER_BEAT = 4
 
-_PROGRAM = 52  # Choir Aahs
-_VELOCITY = 80
 _STEP = TICKS_PER_BEAT // STEPS_PER_BEAT  # in ticks
 
 
@@ -33,8 +31,8 @@ def score_of_frames(frames: IntArray) -> Score:
         notes = np.empty(len(starts), NOTE)
         notes["onset"] = starts * _STEP
         notes["duration"] = np.diff(np.append(starts, len(pitches))) * _STEP
-        notes["pitch"], notes["velocity"] = pitches[starts], _VELOCITY
-        tracks.append(Track(name, _PROGRAM, notes=notes[pitches[starts] != SILENCE]))
+        notes["pitch"], notes["velocity"] = pitches[starts], DEFAULT_VELOCITY
+        tracks.append(Track(name, CHOIR_AAHS, notes=notes[pitches[starts] != SILENCE]))
     return Score(TICKS_PER_BEAT, tracks)
 
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import NOTE, Score, Track, sort_notes
-from musicgen.tokenization.base import TICKS_PER_BEAT, Losses, Rng, Tokenizer
+from musicgen.midi import DEFAULT_VELOCITY, NOTE, TICKS_PER_BEAT, Score, Track, sort_notes
+from musicgen.tokenization.base import Losses, Rng, Tokenizer
 from musicgen.tokenization.groove2groove.grammar import STEPS_PER_BEAT, GrooveGrammar
 from musicgen.tokenization.groove2groove.instruments import (
     DEFAULT_TRACKS,
@@ -131,7 +131,7 @@ class Groove2Groove(Tokenizer):
         step = TICKS_PER_BEAT // self.steps_per_beat
         notes["onset"] = onset * step
         notes["duration"] = np.maximum(offset - onset, 1) * step
-        notes["velocity"] = 80
+        notes["velocity"] = DEFAULT_VELOCITY
         track, notes["pitch"] = np.divmod(voice, NUM_KEYS)
         tracks = [
             Track(each.name, each.program, each.is_drum, sort_notes(notes[track == index]))

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from musicgen.midi import TICKS_PER_BEAT
 from musicgen.tokenization.bars import InBars
-from musicgen.tokenization.base import TICKS_PER_BEAT
 from musicgen.tokenization.grammar import (
     NEVER,
     BoolArray,

@@ -6,9 +6,9 @@ from typing import ClassVar
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import Score, Track
+from musicgen.midi import TICKS_PER_BEAT, Score, Track
 from musicgen.tokenization.bars import InBars, arranged
-from musicgen.tokenization.base import TICKS_PER_BEAT, Losses
+from musicgen.tokenization.base import Losses
 from musicgen.tokenization.groove2groove.instruments import Instrument
 from musicgen.tokenization.quantization import (
     GridNotes,

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import KeySignature, Score, Track, pitched_notes
+from musicgen.midi import TICKS_PER_BEAT, KeySignature, Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.bars import FIFTHS, InBars, arranged
-from musicgen.tokenization.base import TICKS_PER_BEAT, KeptParts, Losses, Rng
+from musicgen.tokenization.base import KeptParts, Losses, Rng
 from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.groove2groove.instruments import find_by_words, instruments_of
 from musicgen.tokenization.quantization import (
