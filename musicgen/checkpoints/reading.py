@@ -19,6 +19,7 @@ from musicgen.models import Transformer
 from musicgen.position import SPE, SineSPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.matching import match_classes
 from musicgen.validation import check_int
 
 
@@ -65,7 +66,7 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
         weights = state_weights(checkpoint)
-        vocab_size, classes = len(tokenizer.vocabulary), tokenizer.match_classes
+        vocab_size, classes = len(tokenizer.vocabulary), match_classes(tokenizer)
         tables = {"vocab_size": vocab_size, "match_classes": classes}
         build_model = partial(build, content.model, Transformer, **tables)
         check_sizes(content.model, weights, build_model)

@@ -24,6 +24,8 @@ from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError, errors_name, parameter_of
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.matching import match_classes
 from musicgen.training.module import TrainingModule
 
 _GROUPS = ("position", "attention", "span")
@@ -76,10 +78,10 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
 def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModule]:
     """Return the tokenizer, the model and the data of a task that is music."""
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
-    sizes = {"vocab_size": len(tokenizer.vocabulary), "match_classes": tokenizer.match_classes}
+    sizes = {"vocab_size": len(tokenizer.vocabulary), "match_classes": match_classes(tokenizer)}
     model: Transformer = instantiate(cfg.model, **sizes)
     with parameter_of("model.position"):
-        tokenizer.check_coordinates(model.coordinate_names)
+        Coordinates(tokenizer).check(model.coordinate_names)
     corpus = instantiate(cfg.data, _convert_="all")
     if not isinstance(corpus, Corpus):
         raise UserError(f"{type(corpus).__name__} is not music; choose its task, as task=listops")

@@ -16,6 +16,7 @@ from musicgen.data.preparation.cache import TokenCache
 from musicgen.data.preparation.prepare import ENCODING, EncodedCorpus
 from musicgen.errors import ParameterError
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.coordinates import Coordinates
 from musicgen.validation import check_choice, check_float
 
 WindowStart = Literal["random", "beginning"]
@@ -38,14 +39,14 @@ class TrainingWindows(Dataset):
     it, or at the next bar, from which the window ends with the piece and lacks less than a bar.
     Windows of shorter pieces are the whole piece. Positions of a window are therefore trained
     equally often if pieces are long enough. The tokenizer may then put the window's parts in
-    another order, see `Tokenizer.arrange`.
+    another order, see `PartOrder.rearrange`.
 
     Args:
         length: L; windows have up to L + 1 tokens.
         window: `random`, or the `beginning` of the piece.
         skip_beginning: probability of leaving out first bars of a window at the beginning: a
             multiple of 4 bars, at most 64 and half of the piece (Liutkus et al. 2021, code).
-        scramble: probability of `Tokenizer.scramble`.
+        scramble: probability of `Augmentation.scramble`.
     """
 
     def __init__(
@@ -69,9 +70,9 @@ class TrainingWindows(Dataset):
     def __getitem__(self, item: int) -> Window:
         """Return up to `length` + 1 tokens, and the grid steps in a bar of their piece."""
         window, rng = self._plain_window(item), np.random.default_rng((self.seed, 3, item))
-        window = self.tokenizer.arrange(window, rng)[: self.length + 1]
+        window = self.tokenizer.part_order.rearrange(window, rng)[: self.length + 1]
         if self.scramble and rng.random() < self.scramble:
-            window = self.tokenizer.scramble(window, rng)[: self.length + 1]
+            window = self.tokenizer.augmentation.scramble(window, rng)[: self.length + 1]
         return window, self.cache.bar_lengths[self.piece(item)]
 
     def _plain_window(self, item: int) -> NDArray[np.int64]:
@@ -81,7 +82,7 @@ class TrainingWindows(Dataset):
         rng = np.random.default_rng((self.seed, 1, item))
 
         def crop(bar: int) -> NDArray[np.int64]:
-            return self.tokenizer.crop(
+            return self.tokenizer.augmentation.crop(
                 tokens,
                 starts[bar:],
                 self.length + 1,
@@ -167,7 +168,7 @@ class MusicDataModule(StreamDataModule):
 
     Args:
         window, skip_beginning, scramble: of training windows, see `TrainingWindows`.
-        coordinates: names of the columns of `Batch.positions`, see `Tokenizer`.
+        coordinates: names of the columns of `Batch.positions`, see `Coordinates`.
         settings: of `EncodedCorpus` and `StreamDataModule`; a pass is one crop of each piece.
 
     Attributes:
@@ -195,7 +196,7 @@ class MusicDataModule(StreamDataModule):
             raise ParameterError(
                 "skip_beginning", skip_beginning, "expected 0, or window=beginning"
             )
-        tokenizer.check_coordinates(coordinates)
+        Coordinates(tokenizer).check(coordinates)
         self.tokenizer = tokenizer
         self.windows: dict[str, Any] = {
             "window": window,
@@ -225,7 +226,7 @@ class MusicDataModule(StreamDataModule):
     def _loader(self, windows: Dataset, **kwargs: object) -> DataLoader:
         coordinates = None
         if self.coordinates != ("index",):
-            coordinates = partial(self.tokenizer.coordinates, names=self.coordinates)
+            coordinates = partial(Coordinates(self.tokenizer).of, names=self.coordinates)
         pad_id = self.tokenizer.vocabulary.pad_id
         return self.loader(
             windows, partial(collate, pad_id=pad_id, coordinates=coordinates), **kwargs

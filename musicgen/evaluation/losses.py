@@ -16,6 +16,7 @@ from musicgen.metrics.repeated_bars import bar_similarities, new_and_repeated_ba
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.coordinates import Coordinates
 
 Losses = list[NDArray[np.float64]]
 """Losses in nats of each piece: [draws, L] of one run, [seeds, draws, L] of several seeds."""
@@ -140,7 +141,7 @@ def _without_last_bar(
     tokens: NDArray[np.int64], tokenizer: Tokenizer, bar_length: int
 ) -> NDArray[np.int64]:
     """Return the tokens without those of the last bar, but those of the first bar."""
-    bars = tokenizer.coordinates(tokens, ("bar",), bar_length=bar_length)[:, 0]
+    bars = Coordinates(tokenizer).of(tokens, ("bar",), bar_length=bar_length)[:, 0]
     return tokens[(bars < bars.max()) | (bars == 0)]
 
 
@@ -148,9 +149,9 @@ def _new_and_repeated_tokens(
     tokens: NDArray[np.int64], tokenizer: Tokenizer, bar_length: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return which tokens after the first are in new bars, and which in repeated ones. [L - 1]"""
-    coordinates = ("bar", "beat", "pitch")
-    events = tokenizer.coordinates(tokens, coordinates, bar_length=bar_length)
-    notes = events[tokenizer.changes["pitch"][tokens] >= 0]
+    coordinates = Coordinates(tokenizer)
+    events = coordinates.of(tokens, ("bar", "beat", "pitch"), bar_length=bar_length)
+    notes = events[coordinates.values["pitch"][tokens] >= 0]
     bars = events[1:, 0]
     similarities = bar_similarities(notes, int(bars.max(initial=0)) + 1)
     is_new, is_repeated = new_and_repeated_bars(similarities)

@@ -19,7 +19,7 @@ from musicgen.midi.io import to_library
 from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import sort_notes
 from musicgen.text import pluralize
-from musicgen.tokenization.base import KeptParts
+from musicgen.tokenization.part_order import KeptParts
 from musicgen.tokenization.quantization import relocate, to_grid
 from musicgen.validation import check_choice
 

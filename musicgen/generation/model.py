@@ -27,8 +27,10 @@ from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import as_score
 from musicgen.midi.io import read_with_data
 from musicgen.models import Transformer
-from musicgen.tokenization.base import IntArray, Tokenizer
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_choice, check_float, check_int
 
 
@@ -112,7 +114,7 @@ class MusicModel:
             bar_length: grid steps in a bar, for tokens without bars; None: four quarters.
         """
         names = self.model.coordinate_names
-        return self.tokenizer.coordinates(tokens, names, bar_length=bar_length)
+        return Coordinates(self.tokenizer).of(tokens, names, bar_length=bar_length)
 
     def prompt(
         self,
@@ -142,7 +144,7 @@ class MusicModel:
             score, data = read_with_data(music) if is_path else (as_score(music), None)
             name = name or (Path(music).name if is_path else "prompt")
             if not request.keeps:  # whose own notes stay
-                score = self.tokenizer.in_time(score)
+                score = self.tokenizer.normalise_rhythm(score)
             if request.key_signatures:
                 score = replace(score, key_signatures=request.key_signatures)
             loader, has_chords = self.content.config["loader"], self.tokenizer.chords

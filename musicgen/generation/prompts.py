@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 from musicgen.errors import UserError, errors_name
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score, TimeSignature
 from musicgen.midi.key import note_names
-from musicgen.tokenization.base import IntArray, KeptParts, Tokenizer
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, ROOTS, chord_index, spelled
-from musicgen.tokenization.quantization import EncodingSummary, relocate, to_grid
-from musicgen.tokenization.remi.metre import without_long_gaps
+from musicgen.tokenization.part_order import KeptParts
+from musicgen.tokenization.quantization import relocate, to_grid
+from musicgen.tokenization.quantization_report import QuantizationSummary
+from musicgen.tokenization.vocabulary import IntArray
+from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_int
 
 FROM_NOTHING = "from nothing"  # the name of the prompt of pieces without one
@@ -54,7 +57,7 @@ class Prompt:
     bar_length: int
     score: Score
     piece: Score
-    summary: EncodingSummary
+    summary: QuantizationSummary
     data: bytes | None = None
     file_end: int = 0
     file_bar: int = 0
@@ -144,12 +147,12 @@ def make_prompt(
         score = replace(score, tempos=np.array([(0, tempo)], TEMPO))
     bar_length = tokenizer.bar_length(score)
     shorter, gaps = without_long_gaps(score)
-    encoded, losses = tokenizer.encode_with_losses(shorter)
+    encoded, report = tokenizer.encode_with_report(shorter)
     grid = tokenizer.decode(encoded)
     if grid.num_notes == 0:
         raise UserError(
             f"{name}: no note that the {tokenizer.name} vocabulary can represent "
-            f"({losses.summary().describe()})"
+            f"({report.summary().describe()})"
         )
     step = grid.ticks_per_beat // tokenizer.steps_per_beat  # ticks
     bars = tokenizer.bar_starts(encoded, bar_length)
@@ -160,12 +163,12 @@ def make_prompt(
     # The bar lines are those of the file, not of the tokens.
     lines = np.append(score.bar_starts(), 0)
     lines[-1] = lines[-2] + score.bar_ticks(score.metre_at(int(lines[-2])))
-    times = losses.grid(relocate(relocate(lines, gaps), losses.places))
+    times = report.grid(relocate(relocate(lines, gaps), report.places))
     first, final = np.searchsorted(times, [onsets.min(), onsets.max()], side="right") - 1
     is_upbeat = first == 0 and lines[1] < score.bar_ticks(score.metre_at(int(lines[1])))
     last = final if prompt_bars is None else min(first + is_upbeat + prompt_bars - 1, final)
     after = last + 1
-    if last == final and not losses.too_long:  # where nothing sounds that the grid sees
+    if last == final and not report.too_long:  # where nothing sounds that the grid sees
         margin = score.ticks_per_beat // (2 * tokenizer.steps_per_beat)
         after = max(after, int(np.searchsorted(lines, score.end - margin)))
     end, end_time = int(lines[after]), int(times[after]) - start_time
@@ -183,15 +186,15 @@ def make_prompt(
         return make_prompt(tokenizer, score, name, prompt_bars, data, tempo)
     piece = grid.clip(start_time * step, grid.end + 1)
     # Cut as tokens, not as music, so that notes that sound across the end keep their length.
-    tokens = tokenizer.from_bar(encoded, first_bar, bar_length) if first_bar else encoded
+    tokens = tokenizer.crops.from_bar(encoded, first_bar, bar_length) if first_bar else encoded
     tokens = tokens[tokenizer.times(tokens) < end_time]
 
     def own_tick(time: int) -> int:
         return round(time * score.ticks_per_beat / tokenizer.steps_per_beat)
 
-    from_start = losses.score.clip(own_tick(start_time), losses.score.end + 1)
+    from_start = report.score.clip(own_tick(start_time), report.score.end + 1)
     piece = with_frame(piece, _frame(tokenizer, from_start))
-    summary = losses.summary(start_time, start_time + end_time)
+    summary = report.summary(start_time, start_time + end_time)
     repairs = [repair for repair in shorter.repairs if repair != "chords recognised"]
     summary.rules = [*repairs, *summary.rules]
     written = _metre(metre, last_bar, tokenizer.steps_per_beat)
@@ -264,9 +267,9 @@ def kept_prompt(
     # The tokens' bars may not be the file's: they begin where it is cut.
     cuts = [score.metre_at(tick)._replace(tick=tick) for tick in (first, end)]
     signatures = sorted([*score.time_signatures, *cuts], key=lambda s: s.tick)
-    score = tokenizer.in_time(replace(score, markers=seen, time_signatures=signatures))
+    score = tokenizer.normalise_rhythm(replace(score, markers=seen, time_signatures=signatures))
     with errors_name(name):
-        kept = tokenizer.keep_parts(score, keep, first, None if bars[1] is None else end)
+        kept = tokenizer.part_order.keep_parts(score, keep, first, None if bars[1] is None else end)
     if not (kept.given < 0).any():
         raise UserError(f"{name}: nothing is left to write")
     in_force = [m._replace(tick=first) for m in chords if m.tick < first][-1:] + asked
@@ -291,7 +294,7 @@ def kept_prompt(
         bar_length=tokenizer.bar_length(score),
         score=as_parts({*kept.roles} - {*kept.written}),
         piece=as_parts({*kept.roles}),
-        summary=EncodingSummary(),
+        summary=QuantizationSummary(),
         data=data,
         file_end=first,
         progression=np.stack([at, np.array(indices, np.int64)], axis=1),
@@ -374,7 +377,7 @@ def empty_prompt(
         score.tempos = np.array([(0, tempo)], TEMPO)
     if keys or (tempo is not None and tokenizer.families.get("Tempo")):
         tokens = tokenizer.until_end(tokenizer.encode(score))
-    bar_length, lost = tokenizer.bar_length(score), EncodingSummary()
+    bar_length, lost = tokenizer.bar_length(score), QuantizationSummary()
     return Prompt(FROM_NOTHING, tokenizer, tokens, 0, bar_length, score, score, lost, tempo=tempo)
 
 

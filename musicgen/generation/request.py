@@ -14,8 +14,9 @@ from musicgen.midi import KeySignature
 from musicgen.midi.key import key_fifths
 from musicgen.midi.roles import program_number
 from musicgen.models import Transformer
-from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.progression import parse_progression
+from musicgen.tokenization.codec import MAX_TOKENS_PER_BAR
 from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 

@@ -20,7 +20,9 @@ from musicgen.midi import TICKS_PER_BEAT
 from musicgen.models import ModelState, Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState
+from musicgen.tokenization.transposition import Transposition
 
 
 @dataclass(eq=False)
@@ -107,7 +109,7 @@ class Sampler:
     @torch.inference_mode()
     def steps(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
         """Draw one more token for each row a step; yield the rows that have ended with it."""
-        names, next_coordinates = self.model.coordinate_names, self.tokenizer.next_coordinates
+        names, next_coordinates = self.model.coordinate_names, Coordinates(self.tokenizer).next
         # Only the model is on the device: grammar and sampling are small and in fp64.
         grammar = self.tokenizer.grammar()
         prompts = sorted(dict.fromkeys(row.prompt for row in rows), key=lambda p: len(p.tokens))
@@ -116,7 +118,7 @@ class Sampler:
         guidance = self._sampling.guidance
         # With guidance the model has as many rows again, which hear what is given a tritone away.
         sides = 1 + (guidance != 1 and any(len(prompt.given) for prompt in prompts))
-        away = torch.from_numpy(self.tokenizer.tritone_away())
+        away = torch.from_numpy(Transposition(self.tokenizer).tritone())
         heard_by = prompts if sides == 1 else [*prompts, *map(self._tritone_away, prompts)]
         of_sides = torch.cat([of_row + side * len(prompts) for side in range(sides)])
         logits, model_state, positions = self.prefill(heard_by, of_sides)
@@ -155,7 +157,7 @@ class Sampler:
     def _tritone_away(self, prompt: Prompt) -> Prompt:
         """Return a prompt whose last bar, which is to be written, is a tritone away."""
         is_new = self.tokenizer.times(prompt.tokens) >= prompt.end_time
-        away = self.tokenizer.tritone_away()[prompt.tokens]
+        away = Transposition(self.tokenizer).tritone()[prompt.tokens]
         return replace(prompt, tokens=np.where(is_new, away, prompt.tokens))
 
     def _grammar_state(self, grammar: Grammar[Any], prompts: Sequence[Prompt]) -> GrammarState:
@@ -188,12 +190,12 @@ class Sampler:
 
         Neighbours of equal length go through the model together.
         """
-        tokenizer, names, device = self.tokenizer, self.model.coordinate_names, self.engine.device
+        coordinates, names = Coordinates(self.tokenizer), self.model.coordinate_names
+        device = self.engine.device
         outputs = []
         for _, group in groupby(prompts, lambda p: len(p.tokens)):
             pairs = [
-                (p.tokens, tokenizer.coordinates(p.tokens, names, bar_length=p.bar_length))
-                for p in group
+                (p.tokens, coordinates.of(p.tokens, names, bar_length=p.bar_length)) for p in group
             ]
             ids, positions = (torch.from_numpy(np.stack(each)) for each in zip(*pairs, strict=True))
             after = self.engine.prefill(ids.to(device), positions.to(device))

@@ -34,8 +34,11 @@ from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.instruments import BASS_PROGRAMS
 from musicgen.tokenization.quantization import bin_edges
 from musicgen.tokenization.songs.grammar import part_order
+from musicgen.tokenization.transposition import Transposition
 
 WORKER = (
     *("midi", "quantization", "sampling", "grammar", "chords", "bars", "chorale", "prompt"),
@@ -135,8 +138,10 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         "size": len(tokenizer.vocabulary),
         "families": families,
         "stepsPerBeat": tokenizer.steps_per_beat,
-        "away": tokenizer.tritone_away().tolist(),
-        "changes": {name: values.tolist() for name, values in tokenizer.changes.items()},
+        "away": Transposition(tokenizer).tritone().tolist(),
+        "changes": {
+            name: values.tolist() for name, values in Coordinates(tokenizer).values.items()
+        },
         "keyFits": [(k.fifths, fit) for k, fit in zip(KEYS, key_fits().tolist(), strict=True)],
         "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
         "tracks": [
@@ -175,9 +180,9 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
     return {
         "followers": {name: sorted(x) for name, x in grammar.followers.items()},
         "header": tokenizer.header,
-        "bar_lengths": tokenizer.metres.lengths.tolist(),
+        "bar_lengths": tokenizer.signatures.lengths.tolist(),
         "max_bars": tokenizer.max_bars,
-        "metres": tokenizer.metres.signatures,
+        "metres": tokenizer.signatures.fractions,
         "lowest": {"Pitch": tokenizer.pitches.start, "Drum": tokenizer.drums.start},
         "unit": grammar.unit,
         "durations": bins(grammar.durations.tolist(), is_songs),
@@ -191,7 +196,7 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
         ],
         "programs": [tokenizer.find_track(Track("", program)) for program in range(128)],
         "drums": tokenizer.find_track(Track("", is_drum=True)),
-        "basses": [i for i, part in enumerate(parts) if part.program in range(32, 40)],
+        "basses": [i for i, part in enumerate(parts) if part.program in BASS_PROGRAMS],
         "chords": tokenizer.chords,
         "chordSource": chord_source,
         "chordNames": CHORDS,

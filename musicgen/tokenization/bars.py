@@ -1,8 +1,8 @@
 """What tokenizers with tokens of bars have in common."""
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,32 +14,48 @@ from musicgen.midi import (
     TICKS_PER_BEAT,
     KeySignature,
     Marker,
+    NoteArray,
     Score,
     TimeSignature,
     Track,
 )
-from musicgen.tokenization.base import Losses, Tokenizer
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.crops import BarCrops
 from musicgen.tokenization.grammar import latest
-from musicgen.tokenization.groove2groove.instruments import Instrument
+from musicgen.tokenization.instruments import Instrument
 from musicgen.tokenization.quantization import find_changes, nearest_bin, parse_bins
-from musicgen.tokenization.remi.metre import Metres, in_whole_bars
+from musicgen.tokenization.quantization_report import QuantizationReport
+from musicgen.tokenization.time_signatures import TimeSignatures
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
+from musicgen.tokenization.whole_bars import in_whole_bars
 from musicgen.validation import check_bool, check_int
 
 FIFTHS = range(-5, 7)  # keys that sound the same are one
 
 
+class Events(NamedTuple):
+    """Tokens of one kind, which `sorted_tokens` puts in their places.
+
+    Attributes:
+        keys: the sort keys, the most important first; of each event, or one for all. [N] or ()
+        ids: one to three tokens of each event, which follow one another; -1 for none. [N] or ()
+    """
+
+    keys: Sequence[Any]
+    ids: Sequence[Any]
+
+
 class InBars(Tokenizer):
     """Bars of beats, and what their tokens mean; a vocabulary may lack some of the families.
 
-    A `Bar`, one for each metre, is followed by changes of `Key`, `Tempo` and `Chord`, by `Part`s,
-    and by notes: `Pitch` or `Drum`, `Velocity`, and the `Duration` of a pitch. A `Beat` is a grid
-    step of its bar; a `Part` begins at the bar's first.
+    A `Bar`, one for each time signature, is followed by changes of `Key`, `Tempo` and `Chord`, by
+    `Part`s, and by notes: `Pitch` or `Drum`, `Velocity`, and the `Duration` of a pitch. A `Beat` is
+    a grid step of its bar; a `Part` begins at the bar's first.
 
     Attributes:
-        header: families of which a crop's first bar has the tokens in force, in this order; after
-            the last Part, of chords, and the first Beat.
+        header: see `BarCrops`.
+        signatures: the time signatures of the vocabulary.
         instruments: the parts; a single one needs no tokens.
         pitches, velocities, tempi: the values of the tokens; without velocities all are equal.
         durations: in ticks of decoded scores. [num_durations]
@@ -64,7 +80,7 @@ class InBars(Tokenizer):
         check_bool("chords", chords)
         check_int("max_bars", max_bars)
         check_int("max_transposition", max_transposition, 0)
-        self.metres = Metres(time_signatures, self.steps_per_beat)
+        self.signatures = TimeSignatures(time_signatures, self.steps_per_beat)
         self.pitches = parse_bins("pitch_range", pitch_range, 0, 127, step=1)
         self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
         self.time_signatures, self.pitch_range = time_signatures, pitch_range
@@ -75,32 +91,39 @@ class InBars(Tokenizer):
         """Number the tokens of bars and of the end, then of families in this order.
 
         Args:
-            values: of families that others do not have; others that are not there have none.
+            order: names of the families; those without values have no tokens.
+            values: of the families that are not common to all tokenizers with bars.
         """
         values |= {
-            "Beat": range(self.metres.lengths.max()),
+            "Beat": range(self.signatures.lengths.max()),
             "Tempo": self.tempi,
             "Chord": CHORDS if self.chords else (),
             "Pitch": self.pitches,
             "Velocity": self.velocities,
         }
-        families = {"Bar": self.metres.tokens, "EOS": ["EOS"]}
+        families = {"Bar": self.signatures.tokens, "EOS": ["EOS"]}
         families |= {name: [f"{name}_{each}" for each in values.get(name, ())] for name in order}
         self.vocabulary, self.families = number_tokens(families)
+
+    @cached_property
+    def crops(self) -> BarCrops:
+        return BarCrops(self.families, self.header)
 
     def start_tokens(self) -> IntArray:
         return np.array([self.families["Bar"].start])
 
     def bar_length(self, score: Score) -> int:
-        return self._steps(score.first_metre())
+        return self._bar_steps(score.first_metre())
 
-    def in_bars(self, score: Score) -> tuple[Losses, IntArray, IntArray]:
-        """Return the losses of a score, which has whole bars there, and `Metres.bars`."""
-        losses = in_whole_bars(score, self.steps_per_beat, self._steps)
-        return losses, *self.metres.bars(self.max_bars, losses)
+    def in_bars(self, score: Score) -> tuple[QuantizationReport, IntArray, IntArray]:
+        """Return the report of a score, which has whole bars there, and `TimeSignatures.bars`."""
+        report = in_whole_bars(score, self.steps_per_beat, self._bar_steps)
+        lines, of_bars = self.signatures.bars(self.max_bars, report)
+        return report, lines, of_bars
 
-    def _steps(self, metre: TimeSignature) -> int:
-        return int(self.metres.lengths[self.metres.find(metre[1:])])
+    def _bar_steps(self, signature: TimeSignature) -> int:
+        index = self.signatures.find((signature.numerator, signature.denominator))
+        return int(self.signatures.lengths[index])
 
     def times(self, tokens: IntArray) -> IntArray:
         """Return the grid step of each id: that of its Bar, Part or the last Beat. [L] -> [L]."""
@@ -108,7 +131,7 @@ class InBars(Tokenizer):
         is_bar, is_beat, is_part = (
             within(tokens, self.families[name]) for name in ("Bar", "Beat", "Part")
         )
-        lengths = self.metres.lengths[tokens[is_bar] - self.families["Bar"].start]
+        lengths = self.signatures.lengths[tokens[is_bar] - self.families["Bar"].start]
         # Before the first bar, and at its beginning, the time is 0.
         starts = np.concatenate([[0, 0], np.cumsum(lengths[:-1])])
         beat = np.where(is_beat, tokens - self.families["Beat"].start, 0)
@@ -118,100 +141,100 @@ class InBars(Tokenizer):
         starts = self.times(tokens)[within(tokens, self.families["Bar"])]
         return starts if len(starts) else np.zeros(1, np.int64)
 
-    def crop_starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
-        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
-        return np.stack([bars, np.zeros_like(bars)], axis=1)
-
-    def with_header(self, window: IntArray, before: IntArray) -> IntArray:
-        """Return ids [L] that begin with a bar, with what is in force there after those before."""
-        single = {"Part": self.families["Part"].stop - 1, "Beat": self.families["Beat"].start}
-        families = self.families | {name: range(i, i + 1) for name, i in single.items()}
-        of_header = {i for name in self.header for i in families[name]}
-        own = [*takewhile(of_header.__contains__, window[1:].tolist())]
-        known = np.array([*before, *own], np.int64)
-        header: list[int] = []
-        for name in reversed(self.header):
-            if name in single:  # only before another
-                kept = [single[name]] * (len(header) > 0 or single[name] in own)
-            else:
-                kept = known[within(known, families[name])][-1:].tolist()
-            header = kept + header
-        return np.concatenate([window[:1], np.array(header, np.int64), window[1 + len(own) :]])
-
-    def chord_changes(self, losses: Losses) -> tuple[IntArray, IntArray]:
+    def chord_changes(self, report: QuantizationReport) -> tuple[IntArray, IntArray]:
         """Return grid step and index in `CHORDS` of each change of chord before the end."""
-        markers = losses.score.markers if self.chords else []
+        markers = report.score.markers if self.chords else []
         tick = np.array([marker.tick for marker in markers], dtype=np.int64)
         found = [chord_index(marker.text) for marker in markers]
         chord = np.array([-1 if index is None else index for index in found], dtype=np.int64)
-        at, named = losses.grid(tick), chord >= 0
-        losses.drop("markers naming no chord", at[~named])
-        losses.no_chords_until = min(at[named], default=np.inf if self.chords else 0)
-        step, inside = losses.inside(tick[named], "chords")
-        return find_changes(step, chord[named][inside])
+        step, is_chord = report.grid(tick), chord >= 0
+        report.drop("markers naming no chord", step[~is_chord])
+        if self.chords:
+            report.no_chords_until = min(step[is_chord], default=np.inf)
+        step, inside = report.inside(tick[is_chord], "chords")
+        return find_changes(step, chord[is_chord][inside])
 
-    def tempi_inside(self, losses: Losses, by_ratio: bool = False) -> tuple[IntArray, IntArray]:
-        """Return grid step and index in `tempi` of each tempo before the end."""
-        tempos = losses.score.tempos[: len(losses.score.tempos) * bool(self.tempi)]
-        step, inside = losses.inside(tempos["tick"], "tempi")
+    def tempi_inside(
+        self, report: QuantizationReport, by_ratio: bool = False
+    ) -> tuple[IntArray, IntArray]:
+        """Return grid step and index in `tempi` of each tempo before the end.
+
+        Args:
+            by_ratio: see `bin_edges`.
+        """
+        tempos = report.score.tempos if self.tempi else np.empty(0, TEMPO)
+        step, inside = report.inside(tempos["tick"], "tempi")
         return step, nearest_bin(tempos["bpm"][inside], self.tempi, by_ratio)
 
     def decode(self, tokens: IntArray) -> Score:
-        """Return a track for each part, also without notes, with keys, tempi, chords and metres.
+        """Return a track for each part, also without notes, with all that its tokens hold.
 
         Time signatures are omitted where they are the default of MIDI files, 4/4.
         """
         tokens = self.until_end(tokens)
         ticks = self.times(tokens) * (TICKS_PER_BEAT // self.steps_per_beat)
+
+        def changes(name: str) -> Iterator[tuple[int, int]]:
+            """Yield the tick of each token of a family, and its index in the family."""
+            at = within(tokens, self.families[name])
+            indices = tokens[at] - self.families[name].start
+            return zip(ticks[at].tolist(), indices.tolist(), strict=True)
+
+        tempos = [(tick, self.tempi[index]) for tick, index in changes("Tempo")]
+        bar = within(tokens, self.families["Bar"])
+        bar_signatures = tokens[bar] - self.families["Bar"].start
+        notes, part = self._notes(tokens, ticks)
+        tracks = [
+            Track(each.name, each.program, each.is_drum, notes[part == i])
+            for i, each in enumerate(self.instruments)
+        ]
+        return Score(
+            TICKS_PER_BEAT,
+            tracks,
+            np.array(tempos, TEMPO),
+            self.signatures.of_bars(ticks[bar], bar_signatures),
+            [Marker(tick, CHORDS[index]) for tick, index in changes("Chord")],
+            key_signatures=[KeySignature(tick, FIFTHS[index]) for tick, index in changes("Key")],
+        )
+
+    def _notes(self, tokens: IntArray, ticks: IntArray) -> tuple[NoteArray, IntArray]:
+        """Return the complete notes of ids at ticks [L], and the index of the part of each. [N]"""
+        pitch, drum, part = (
+            within(tokens, self.families[name]) for name in ("Pitch", "Drum", "Part")
+        )
         rank = {name: tokens - ids.start for name, ids in self.families.items()}
-        bar, key, tempo, chord, part, pitch, drum = (
-            within(tokens, self.families[name])
-            for name in ("Bar", "Key", "Tempo", "Chord", "Part", "Pitch", "Drum")
-        )
 
-        def pairs(chosen: NDArray[np.bool_], name: str) -> Iterator[tuple[int, int]]:
-            return zip(ticks[chosen].tolist(), rank[name][chosen].tolist(), strict=True)
+        def follows(name: str, distance: int) -> NDArray[np.bool_]:
+            """Return whether the token at a distance after each is of a family. [L]"""
+            is_family = np.append(within(tokens, self.families[name]), [False] * distance)
+            return is_family[distance:]
 
-        keys = [KeySignature(tick, FIFTHS[index]) for tick, index in pairs(key, "Key")]
-        markers = [Marker(tick, CHORDS[index]) for tick, index in pairs(chord, "Chord")]
-        metres = self.metres.time_signatures(ticks[bar], rank["Bar"][bar])
-        tempos = np.empty(int(tempo.sum()), TEMPO)
-        tempos["tick"], tempos["bpm"] = ticks[tempo], np.array(self.tempi)[rank["Tempo"][tempo]]
-
-        # Whether each token, and the next one or two, are of the rest of a note.
-        velocity, duration = (
-            np.append(within(tokens, self.families[name]), [False] * 2)
-            for name in ("Velocity", "Duration")
-        )
+        duration_at = 2 if self.velocities else 1  # tokens after the pitch
         if self.velocities:
-            pitch, drum = pitch & velocity[1:-1], drum & velocity[1:-1]
-        num_more = 1 + bool(self.velocities)
-        at = np.flatnonzero(pitch & duration[num_more:][: len(tokens)] | drum)
-        is_drum = drum[at]
+            pitch, drum = pitch & follows("Velocity", 1), drum & follows("Velocity", 1)
+        at = np.flatnonzero(pitch & follows("Duration", duration_at) | drum)
+        is_drum, is_pitched = drum[at], ~drum[at]
         notes = np.empty(len(at), NOTE)
         notes["onset"] = ticks[at]
-        drums, pitches = rank["Drum"][at] + self.drums.start, rank["Pitch"][at] + self.pitches.start
-        notes["pitch"] = np.where(is_drum, drums, pitches)
+        drum_keys = rank["Drum"][at] + self.drums.start
+        notes["pitch"] = np.where(is_drum, drum_keys, rank["Pitch"][at] + self.pitches.start)
         notes["duration"] = TICKS_PER_BEAT // self.steps_per_beat
+        notes["duration"][is_pitched] = self.durations[
+            rank["Duration"][at[is_pitched] + duration_at]
+        ]
         notes["velocity"] = DEFAULT_VELOCITY
-        notes["duration"][~is_drum] = self.durations[rank["Duration"][at[~is_drum] + num_more]]
         if self.velocities:
             notes["velocity"] = np.array(self.velocities)[rank["Velocity"][at + 1]]
-        part_of = latest(0, part, rank["Part"])[at]
-        tracks = [
-            Track(part.name, part.program, part.is_drum, notes[part_of == i])
-            for i, part in enumerate(self.instruments)
-        ]
-        return Score(TICKS_PER_BEAT, tracks, tempos, metres, markers, key_signatures=keys)
+        return notes, latest(0, part, rank["Part"])[at]
 
 
-def arranged(events: Sequence[tuple[Any, ...]], num_keys: int) -> IntArray:
-    """Return the ids of events, in ascending order of the events' keys. -> [L].
-
-    Args:
-        events: kinds of events; of each the keys, then one to three ids, -1 for none.
-    """
-    columns = (np.broadcast_arrays(*event, -1, -1)[: num_keys + 3] for event in events)
-    table = np.concatenate([np.stack(each, axis=1) for each in columns])
-    tokens = table[np.lexsort(table[:, :num_keys].T[::-1]), num_keys:].ravel()
+def sorted_tokens(kinds: Sequence[Events]) -> IntArray:
+    """Return the ids of events of several kinds, in ascending order of the events' keys. -> [L]"""
+    tables = []
+    for keys, ids in kinds:
+        absent = [-1] * (3 - len(ids))
+        tables.append(np.stack(np.broadcast_arrays(*keys, *ids, *absent), axis=1))
+    table, num_keys = np.concatenate(tables), len(kinds[0].keys)
+    order = np.lexsort(table[:, :num_keys].T[::-1])
+    tokens = table[order, num_keys:].ravel()
     return tokens[tokens >= 0]

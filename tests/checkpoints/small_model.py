@@ -8,6 +8,7 @@ from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, build
 from musicgen.generation.model import MusicModel
 from musicgen.models import Transformer
 from musicgen.tokenization import REMI
+from musicgen.tokenization.matching import match_classes
 
 SPE = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
 FAVOR = {"_target_": "musicgen.attention.FAVOR", "_partial_": True, "num_features": 6}
@@ -41,7 +42,7 @@ def small_model(**settings: Any) -> MusicModel:
         sampling={"temperature": 0.9},
         steps=300,
     )
-    sizes = {"vocab_size": len(vocabulary), "match_classes": tokenizer.match_classes}
+    sizes = {"vocab_size": len(vocabulary), "match_classes": match_classes(tokenizer)}
     model = build(content.model, Transformer, **sizes)
     return MusicModel(model.eval(), tokenizer, content, Path("model.ckpt"))
 

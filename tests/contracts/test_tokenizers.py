@@ -17,6 +17,7 @@ import torch
 from musicgen.errors import UserError
 from musicgen.midi import dumps, loads
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
+from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER
 from tests.tokenization.conftest import random_walk
 from tests.tokenizers import frozen_tokenizers
@@ -71,11 +72,13 @@ def encoded_again(tokenizer, tokens):
     again = tokenizer.encode(tokenizer.decode(tokens))
     if tokenizer.name == "songs":
         sets = product([False, True], repeat=len(tokenizer.families["Part"]))
-        orders = (tokenizer.lead(again, leads) for leads in sets)
+        orders = (tokenizer.part_order.lead(again, leads) for leads in sets)
         return next((each for each in orders if np.array_equal(each, tokens)), again)
     if tokenizer.families.get("Lead") and tokens[0] in tokenizer.families["Lead"]:
         leading = tokenizer.vocabulary.token(int(tokens[0])).partition("_")[2].split("+")
-        return tokenizer.lead(again, [track.name in leading for track in voices(tokenizer)])
+        return tokenizer.part_order.lead(
+            again, [track.name in leading for track in voices(tokenizer)]
+        )
     return again
 
 
@@ -104,7 +107,7 @@ def test_random_pieces_encode_to_themselves_and_are_readable(tokenizer, steps):
         assert np.array_equal(encoded_again(tokenizer, tokens), tokens)
         assert np.array_equal(tokenizer.times(row), position[:, 1])
         assert np.array_equal(
-            tokenizer.coordinates(tokens, ("index", "time")), position[: len(tokens)]
+            Coordinates(tokenizer).of(tokens, ("index", "time")), position[: len(tokens)]
         )
         assert (position[len(tokens) :, 0] == len(tokens) - 1).all(), "PAD does not count"
         score = tokenizer.decode(tokens)
@@ -142,19 +145,19 @@ def test_the_grammar_accepts_exactly_the_encodings(tokenizer, steps):
 
 @tokenizers
 def test_coordinates_are_those_of_the_prefix_and_of_single_steps(tokenizer):
-    rng = np.random.default_rng(0)
-    names = ["index", "time", *rng.permutation(["bar", "beat", *tokenizer.changes]).tolist()]
+    rng, coordinates = np.random.default_rng(0), Coordinates(tokenizer)
+    names = ["index", "time", *rng.permutation(["bar", "beat", *coordinates.values]).tolist()]
     bar_length = int(rng.integers(5, 60))
     rows, positions = random_walk(tokenizer, 3, 60, seed=1)
-    whole = np.stack([tokenizer.coordinates(r, names, bar_length=bar_length) for r in rows])
+    whole = np.stack([coordinates.of(r, names, bar_length=bar_length) for r in rows])
     for length in rng.integers(1, rows.shape[1], 5):
         for row, full in zip(rows, whole, strict=True):
-            prefix = tokenizer.coordinates(row[:length], names, bar_length=bar_length)
+            prefix = coordinates.of(row[:length], names, bar_length=bar_length)
             assert np.array_equal(prefix, full[:length])
     step, bar_lengths = torch.from_numpy(whole[:, 0]), torch.full((len(rows),), bar_length)
     for n in range(1, rows.shape[1]):
         arguments = torch.from_numpy(rows[:, n]), positions[:, n], bar_lengths
-        step = tokenizer.next_coordinates(names, step, *arguments)
+        step = coordinates.next(names, step, *arguments)
         running = rows[:, n] != tokenizer.vocabulary.pad_id
         assert np.array_equal(step[running], whole[running, n])
 

@@ -9,6 +9,7 @@ from musicgen.errors import UserError
 from musicgen.evaluation.losses import Pieces, losses_by_unit, position_losses
 from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI
+from musicgen.tokenization.coordinates import Coordinates
 from tests.checkpoints.small_model import FAVOR, MODEL, SPE, small_model
 from tests.data.builders import melody
 
@@ -93,7 +94,7 @@ def test_a_bar_that_the_length_cuts_is_left_out():
     tokenizer = REMI()
     piece = tokenizer.encode(melody(0, num_notes=16))  # four bars, and an end token
     data = SimpleNamespace(tokenizer=tokenizer, cache=Cache([piece]))
-    third = int((tokenizer.coordinates(piece, ["bar"]) < 2).sum())
+    third = int((Coordinates(tokenizer).of(piece, ["bar"]) < 2).sum())
     for length, tokens, bars in ((len(piece), len(piece) - 2, 4), (third + 5, third - 1, 2)):
         losses = [np.ones((1, min(length, len(piece) - 1)))]
         ((kept,), count) = losses_by_unit(losses, Pieces(data, [0], length), "bar")

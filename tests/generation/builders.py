@@ -18,7 +18,7 @@ from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.models import Transformer
 from musicgen.position import SineSPE
-from musicgen.tokenization import METRES, REMI, Groove2Groove
+from musicgen.tokenization import REMI, TIME_SIGNATURES, Groove2Groove
 from tests.models.builders import small
 
 BEAT, BAR = 480, 1920
@@ -182,7 +182,7 @@ FILES = {
 
 SCORES = {"remi": compose_pop(0, 1), "groove2groove": compose_groove(0, "bossa", 0, 0)}
 TOKENIZERS = {"remi": REMI(), "groove2groove": Groove2Groove()}
-READERS = {**TOKENIZERS, "remi_metres": REMI(time_signatures=METRES)}
+READERS = {**TOKENIZERS, "remi_metres": REMI(time_signatures=TIME_SIGNATURES)}
 
 
 def small_model(tokenizer, position=None, attention=None) -> Transformer:

@@ -22,6 +22,7 @@ from musicgen.position import Learnable, RoPE
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chords.progression import parse_chord
 from musicgen.tokenization.chords.symbols import chord_index
+from musicgen.tokenization.coordinates import Coordinates
 from tests.generation.builders import SCORES, TOKENIZERS, music_model, run, small_model
 from tests.midi.test_audio import soundfont_bytes
 from tests.tokenizers import frozen_tokenizers
@@ -171,7 +172,7 @@ def test_coordinates_when_decoding_are_those_of_the_whole_piece(tokenizer, monke
         prompt = replace(prompt, bar_length=36)
     (done,) = run(tokenizer, model, [prompt], engine="eager")
     assert done.num_new_tokens > 20
-    expected = tokenizer.coordinates(
+    expected = Coordinates(tokenizer).of(
         done.tokens, model.coordinate_names, bar_length=prompt.bar_length
     )[len(prompt.tokens) :]
     # The last token, which passes the end, is withheld, and no step follows it.

@@ -12,7 +12,7 @@ from musicgen.generation.prompts import make_prompt
 from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.midi.key import key_fifths
-from musicgen.tokenization import METRES, REMI, Chorale, Groove2Groove
+from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove
 from tests.generation.builders import (
     BAR,
     BEAT,
@@ -35,7 +35,7 @@ METRE_CHANGES = [TimeSignature(0, 4, 4), TimeSignature(4 * BEAT, 3, 4)]
 def test_a_prompt_ends_where_its_bar_does(num_bars, end_beat, last_bar):
     notes = notes_from([(beat * BEAT, BEAT, 60 + beat, 64) for beat in range(13)])
     score = Score(BEAT, [Track("Piano", notes=notes)], time_signatures=METRE_CHANGES)
-    prompt = make_prompt(REMI(time_signatures=METRES), score, "waltz", num_bars)
+    prompt = make_prompt(REMI(time_signatures=TIME_SIGNATURES), score, "waltz", num_bars)
     assert prompt.end_time == 4 * end_beat
     assert prompt.end_tick == end_beat * prompt.score.ticks_per_beat
     assert prompt.bar_length == last_bar
@@ -64,7 +64,7 @@ def test_losses_are_counted_in_the_bars_used():
 def test_bars_are_in_the_metre_of_the_first_note():
     """A time signature after the beginning does not apply to it; one in a count-in does."""
     score = band(9)
-    for tokenizer in (REMI(time_signatures=METRES), Groove2Groove()):
+    for tokenizer in (REMI(time_signatures=TIME_SIGNATURES), Groove2Groove()):
         assert tokenizer.bar_length(score) == 4 * tokenizer.steps_per_beat
         later = score.clip(8 * BEAT, score.end)
         later.time_signatures = [TimeSignature(0, 4, 4), TimeSignature(4, 3, 4)]
@@ -94,7 +94,7 @@ def test_a_prompt_keeps_its_tempi_if_tokens_have_none():
 @pytest.mark.parametrize("tempo_at", [0, 960, 11 * BEAT, 12 * BEAT])
 @pytest.mark.parametrize(
     "tokenizer",
-    [REMI(), REMI(time_signatures=METRES), REMI(chords=False), Groove2Groove(), Chorale()],
+    [REMI(), REMI(time_signatures=TIME_SIGNATURES), REMI(chords=False), Groove2Groove(), Chorale()],
 )
 def test_a_piece_is_encoded_once_and_begins_as_without_the_silence(
     tokenizer, tempo_at, monkeypatch
@@ -105,13 +105,13 @@ def test_a_piece_is_encoded_once_and_begins_as_without_the_silence(
         track.notes["onset"] += 3 * 4 * BEAT  # chords begin before
     grid = tokenizer.decode(tokenizer.encode(score))
     expected = tokenizer.encode(grid.clip(3 * 4 * BEAT, grid.end + 1))
-    encode, calls = type(tokenizer).encode_with_losses, []
+    encode, calls = type(tokenizer).encode_with_report, []
 
     def counted(self, score):
         calls.append(score)
         return encode(self, score)
 
-    monkeypatch.setattr(type(tokenizer), "encode_with_losses", counted)
+    monkeypatch.setattr(type(tokenizer), "encode_with_report", counted)
     prompt = make_prompt(tokenizer, score, "song", 2)
     assert len(calls) == 1
     assert len(prompt.tokens) > 10

@@ -31,9 +31,11 @@ from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import spelled
+from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER
-from musicgen.tokenization.quantization import in_time
-from musicgen.tokenization.remi.metre import METRES, without_long_gaps
+from musicgen.tokenization.played_rhythm import printed_rhythm
+from musicgen.tokenization.time_signatures import TIME_SIGNATURES
+from musicgen.tokenization.whole_bars import without_long_gaps
 from tests.generation.builders import music_model
 from tests.midi.test_damaged_files import BROKEN
 from tests.midi.test_foreign_files import TITLED
@@ -60,7 +62,7 @@ SINGERS = [
 ]
 TOKENIZERS = {
     "remi": REMI(),
-    "remi metres": REMI(time_signatures=METRES, max_bars=20, chords=False),
+    "remi metres": REMI(time_signatures=TIME_SIGNATURES, max_bars=20, chords=False),
     "remi plain": REMI(tempo_bins=None, positions_per_beat=6),
     "songs": frozen_tokenizers()["songs"],
     "songs of a band": Songs(**BAND),
@@ -124,9 +126,9 @@ def random_walk(tokenizer, rng, number: int) -> dict:
         kinds = [ids for ids in kinds[::-1] if ids and tokenizer.vocabulary.id("EOS") not in ids]
         tokens.append(int(rng.choice(kinds[rng.integers(len(kinds))] if kinds else masks[-1])))
         state = grammar.advance(state, torch.tensor(tokens[-1:]))
-    names = ("index", "time", "bar", "beat", *tokenizer.changes)
+    names = ("index", "time", "bar", "beat", *Coordinates(tokenizer).values)
     length = 3 * tokenizer.steps_per_beat
-    places = tokenizer.coordinates(np.array(tokens), names, bar_length=length).tolist()
+    places = Coordinates(tokenizer).of(np.array(tokens), names, bar_length=length).tolist()
     return {"tokens": tokens, "masks": masks, "places": places, "names": names, **options}
 
 
@@ -220,7 +222,7 @@ def test_a_played_rhythm_is_read_as_in_python(late, tmp_path):
     file = dumps(score)
     body = "return inTime(readMidi(Uint8Array.from(data)));"
     found = run_worker(tmp_path, list(file), body)
-    expected = plain(in_time(loads(file)))["tracks"]
+    expected = plain(printed_rhythm(loads(file)))["tracks"]
     assert expected != plain(loads(file))["tracks"]
     assert [sorted(track["notes"]) for track in found["tracks"]] == expected
 
@@ -345,7 +347,7 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     score = Score(tracks=[Track(lead.name, lead.program, notes=notes_from(rows))])
     file = list(dumps(replace(score, tracks=[Track("Piano", notes=notes_from(rows))])))
     found = run_tokenizer(tmp_path, name, ACCOMPANIED, file=file)
-    kept = tokenizer.keep_parts(score, [lead.name], 0, None)
+    kept = tokenizer.part_order.keep_parts(score, [lead.name], 0, None)
     grammar = tokenizer.grammar()
     state = grammar.start(torch.empty(1, 0, dtype=torch.long))
     state = grammar.give(state, [kept.given], [kept.written])
@@ -480,7 +482,7 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
     answer = run_tokenizer(tmp_path, "songs", body, **data)
     assert answer["filters"] == {"temperature": 1, "top_p": 0.9}
     assert answer["greedy"] == [1, {"temperature": 0}]
-    positions = torch.from_numpy(tokenizer.coordinates(tokens, model.coordinate_names))[None]
+    positions = torch.from_numpy(Coordinates(tokenizer).of(tokens, model.coordinate_names))[None]
     ids = torch.from_numpy(tokens)[None]
     pairs = zip(answer["found"], [(60, 1), (60, 0.5), (60, 2), (48, 2), (60, 0.5)], strict=True)
     for found, (length, temperature) in pairs:

@@ -62,7 +62,8 @@ def random_walk(tokenizer, num_rows, steps, seed, state=None, grammar=None):
 
 def random_crop(tokenizer, tokens, rng, length, bar_length, *, augment):
     """A training crop from a random bar on."""
-    starts = tokenizer.crop_starts(tokens, bar_length=bar_length)
-    bar = int(rng.integers(len(starts))) if len(starts) else 0
-    rng = rng if augment else None
-    return tokenizer.crop(tokens, starts[bar:], length, bar_length=bar_length, rng=rng)
+    starts = tokenizer.crops.starts(tokens, bar_length=bar_length)
+    starts = starts[int(rng.integers(len(starts))) if len(starts) else 0 :]
+    if not augment:
+        return tokenizer.crops.crop(tokens, starts, length)
+    return tokenizer.augmentation.crop(tokens, starts, length, bar_length=bar_length, rng=rng)

@@ -37,7 +37,7 @@ def frames_of(score):
 
 
 def test_tokens_by_hand():
-    tokens, losses = chorale.encode_with_losses(SCORE)
+    tokens, losses = chorale.encode_with_report(SCORE)
     assert names_of(tokens) == NAMES.split()
     assert not losses.summary().lossy
     assert (losses.summary().notes_read, losses.summary().notes_kept) == (7, 7)
@@ -117,7 +117,7 @@ def test_tracks_without_chords_are_voices_by_height():
 
 def test_names_of_voices_precede_their_height():
     score = Score(4, [part("soprano", (0, 1, 40)), part(" BASS ", (0, 1, 80), (0, 1, 60))])
-    _tokens, losses = chorale.encode_with_losses(score)
+    _tokens, losses = chorale.encode_with_report(score)
     assert frames_of(score) == [[40, -1, -1, 80]]
     assert losses.summary().describe() == "1 note below another of their voice dropped"
     assert [chorale.find_track(track) for track in score.tracks] == [0, 3]
@@ -135,7 +135,7 @@ def test_chords_of_one_track_are_led_as_voices():
         [72, -1, 60, -1],
     ]
     cluster = part("Piano", *((0, 1, pitch) for pitch in (50, 55, 60, 64, 67, 72)))
-    _tokens, losses = chorale.encode_with_losses(Score(4, [cluster]))
+    _tokens, losses = chorale.encode_with_report(Score(4, [cluster]))
     assert frames_of(Score(4, [cluster])) == [[72, 67, 55, 50]]
     assert losses.summary().describe() == "2 notes beyond four voices dropped"
 
@@ -143,7 +143,7 @@ def test_chords_of_one_track_are_led_as_voices():
 def test_what_is_lost_is_counted():
     rows = [(0, 3, 60), (2, 2, 60), (4, 4, 60), (8, 1, 62), (39, 9, 62), (40, 1, 62), (9, 1, 20)]
     score = Score(4, [part("Flute", *rows), part("Drums", (0, 1, 38), drum=True)])
-    tokens, losses = Chorale(max_beats=10).encode_with_losses(score)
+    tokens, losses = Chorale(max_beats=10).encode_with_report(score)
     assert len(tokens) == 2 + 4 * 40
     assert losses.summary().dropped == {
         "notes of drums": 1,
@@ -165,10 +165,10 @@ def test_bars_and_crops():
     assert chorale.bar_length(Score(480, time_signatures=[TimeSignature(0, 3, 4)])) == 12
     assert chorale.bar_starts(tokens, 16).tolist() == [0, 16]
     assert chorale.bar_starts(tokens[:1], 16).tolist() == [0]
-    starts = chorale.crop_starts(tokens, bar_length=16)
+    starts = chorale.crops.starts(tokens, bar_length=16)
     assert starts.tolist() == [[0, 0], [64, -16]]
     assert [chorale.times(tokens)[i + 1] + offset for i, offset in starts.tolist()] == [0, 0]
-    window = chorale.crop(tokens, starts[1:], 99, bar_length=16)
+    window = chorale.crops.crop(tokens, starts[1:], 99)
     assert names_of(window) == ["BOS", *["Pitch_76"] * 4, "EOS"]
 
 
@@ -212,13 +212,13 @@ def test_a_leading_voice_is_a_bar_ahead(names):
     rest = "Empty Empty Empty"
     expected = ["Lead_Soprano", *[f"Ahead_72 {rest}"] * 16, "Ahead_72 Pitch_67 Pitch_64 Pitch_48"]
     expected += ["Empty Pitch_67 Pitch_64 Pitch_48"] * 16 + ["EOS"]  # the end is the soprano's
-    moved = leading_chorale.lead(tokens, SOPRANO)
+    moved = leading_chorale.part_order.lead(tokens, SOPRANO)
     assert names(leading_chorale, moved) == " ".join(expected)
     assert leading_chorale.times(moved)[[0, 1, 2, 5, 64, 65, 66, 69, 70, -1]].tolist() == [
         0, 0, 0, 1, 0, 16, 0, 17, 1, 17,
     ]  # fmt: skip
     # Of the beginning of a piece, as of a training crop.
-    assert names(leading_chorale, leading_chorale.lead(tokens[:10], OUTER)) == (
+    assert names(leading_chorale, leading_chorale.part_order.lead(tokens[:10], OUTER)) == (
         "Lead_Soprano+Bass Ahead_72 Empty Empty Ahead_48 Ahead_72 Empty Empty Ahead_48"
     )
 
@@ -229,7 +229,7 @@ def test_training_crops_are_arranged_as_often_as_asked():
     tokens, kinds = leading_chorale.encode(score_of_frames(held)), []
     for number in range(200):
         length = [len(tokens) + 64, 300][number % 2]
-        window = leading_chorale.arrange(tokens[:length], rng)[:length]
+        window = leading_chorale.part_order.rearrange(tokens[:length], rng)[:length]
         assert 0 < len(window) <= length
         leading_chorale.grammar().start(torch.from_numpy(window)[None])
         if length > len(tokens):
@@ -237,4 +237,4 @@ def test_training_crops_are_arranged_as_often_as_asked():
         else:
             kinds.append(int(window[0]) in leading_chorale.families["Lead"])
     assert abs(sum(kinds) - 50) < 15
-    assert np.array_equal(chorale.arrange(tokens, rng), tokens)
+    assert np.array_equal(chorale.part_order.rearrange(tokens, rng), tokens)

@@ -6,6 +6,8 @@ import pytest
 from musicgen.errors import ParameterError
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, ROOTS, chord_number
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.matching import match_classes
 from tests.tokenizers import frozen_tokenizers
 
 NAMES = ("index", "time", "bar", "beat", "pitch", "chord")
@@ -23,7 +25,7 @@ def test_coordinates_of_remi_by_hand():
         "Duration_1 Bar_4/4 Bar_3/4 Beat_0 Chord_N_N Beat_1 Chord_G_7 Pitch_48",
     )
     c, g = 1 + 12 * 3 + 3, 1 + 12 * 2 + 4  # M and 7 are the fourth and third quality; a fifth apart
-    assert remi.coordinates(tokens, NAMES).T.tolist() == [
+    assert Coordinates(remi).of(tokens, NAMES).T.tolist() == [
         list(range(17)),
         [0, 2, 2, 2, 2, 2, 8, 8, 8, 8, 12, 28, 28, 28, 29, 29, 29],
         [0] * 10 + [1] + [2] * 6,
@@ -31,7 +33,7 @@ def test_coordinates_of_remi_by_hand():
         [0] * 3 + [60] * 4 + [67] * 9 + [48],
         [0] * 2 + [c] * 11 + [0, 0, g, g],
     ]
-    assert remi.coordinates(tokens[:0], NAMES).shape == (0, 6)
+    assert Coordinates(remi).of(tokens[:0], NAMES).shape == (0, 6)
 
 
 def test_coordinates_of_groove2groove_by_hand():
@@ -45,22 +47,22 @@ def test_coordinates_of_groove2groove_by_hand():
     names = ("beat", "pitch", "bar", "time")
     time = [0, 0, 0, 12, 12, 12, 36, 36, 36, 36, 51, 51, 51]
     pitch = [0, 0, 60, 60, 60, *[40] * 8]  # drums have none
-    assert groove.coordinates(tokens, names, bar_length=36).tolist() == [
+    assert Coordinates(groove).of(tokens, names, bar_length=36).tolist() == [
         [t % 36, p, t // 36, t] for t, p in zip(time, pitch, strict=True)
     ]
-    assert groove.coordinates(tokens, ["beat"])[:, 0].tolist() == [t % 48 for t in time]
+    assert Coordinates(groove).of(tokens, ["beat"])[:, 0].tolist() == [t % 48 for t in time]
 
 
 def test_matches_see_no_velocity_and_no_tempo():
     tokenizer = REMI()
-    classes = np.array(tokenizer.match_classes)
+    classes = np.array(match_classes(tokenizer))
     assert len(classes) == len(tokenizer.vocabulary)
     families = tokenizer.families
     for name in ("Velocity", "Tempo"):
         assert (classes[families[name]] == families[name].start).all()
     others = np.delete(np.arange(len(classes)), [*families["Velocity"], *families["Tempo"]])
     assert (classes[others] == others).all()
-    assert Chorale().match_classes == list(range(len(Chorale().vocabulary)))
+    assert match_classes(Chorale()) == list(range(len(Chorale().vocabulary)))
 
 
 def test_chord_numbers_tell_chords_and_fifths():
@@ -78,9 +80,9 @@ def test_chord_numbers_tell_chords_and_fifths():
 
 def test_coordinates_that_tokens_do_not_tell_are_refused():
     for name, tokenizer in frozen_tokenizers().items():
-        tokenizer.check_coordinates(NAMES[:5])
+        Coordinates(tokenizer).check(NAMES[:5])
         if name in ("remi", "remi_fine", "remi_metres", "songs"):
-            tokenizer.check_coordinates(NAMES)
+            Coordinates(tokenizer).check(NAMES)
             continue
         with pytest.raises(ParameterError, match="coordinates=chord: expected some of index, time"):
-            tokenizer.check_coordinates(["index", "chord"])
+            Coordinates(tokenizer).check(["index", "chord"])

@@ -5,7 +5,7 @@ import torch
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import METRES, REMI, Chorale, Groove2Groove
+from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove
 from tests.contracts.test_tokenizers import TINY
 from tests.tokenization.conftest import random_walk
 
@@ -126,7 +126,7 @@ def test_a_prompt_of_maximum_length_can_only_end(tokenizer, until):
     assert state.finished.all()
 
 
-METRICAL = REMI(time_signatures=METRES, max_bars=40)
+METRICAL = REMI(time_signatures=TIME_SIGNATURES, max_bars=40)
 BEAT = 480
 
 

@@ -27,7 +27,7 @@ def test_a_small_score_by_hand(names):
             Track("Lead", 80, False, notes_from([(0, 24, 60, 90)])),
         ],
     )
-    tokens, losses = groove.encode_with_losses(score)
+    tokens, losses = groove.encode_with_report(score)
     assert names(groove, tokens) == (
         "BOS NoteOn_Bass_40 NoteOn_Drums_36"
         " TimeShift_0_2 NoteOff_Drums_36"  # the longer of two drum notes, 1.5 steps
@@ -60,7 +60,7 @@ def test_a_small_score_by_hand(names):
 )  # fmt: skip
 def test_tracks_are_assigned_to_instruments(track, instrument):
     track.notes = notes_from([(0, 1, 60, 80)])
-    tokens, losses = groove.encode_with_losses(Score(12, [track]))
+    tokens, losses = groove.encode_with_report(Score(12, [track]))
     playing = [t.name for t in groove.decode(tokens).tracks if len(t.notes)]
     assert playing == ([instrument] if instrument else [])
     assert losses.summary().notes_kept == len(playing)
@@ -74,7 +74,7 @@ def test_tracks_with_unknown_settings_are_refused():
 def test_a_long_gap_is_cut_off():
     notes = notes_from([(0, 200_000_000, 40, 60), (200_000_000, 10, 60, 60)])
     unlimited = Groove2Groove(max_note_beats=None)
-    tokens, losses = unlimited.encode_with_losses(Score(480, [Track("Bass", notes=notes)]))
+    tokens, losses = unlimited.encode_with_report(Score(480, [Track("Bass", notes=notes)]))
     assert len(tokens) == 16384 / 2 + 4
     assert losses.summary().dropped == {"notes beyond beat 16384": 1}
     assert losses.summary().clipped == {"notes lasting beyond beat 16384": 1}
@@ -85,7 +85,7 @@ def test_notes_are_cut_at_their_maximum_length():
     rows.append((24 + 12 * 10, 6, 42, 80))  # struck again before the maximum: not cut by it
     drums = notes_from([(0, 13, 36, 80), (0, 12, 38, 80)])
     score = Score(12, [Track("Piano", notes=notes_from(rows)), Track("Drums", notes=drums)])
-    tokens, losses = groove.encode_with_losses(score)
+    tokens, losses = groove.encode_with_report(score)
     assert losses.summary().clipped == {
         "notes struck again while sounding": 1,
         "notes longer than the maximum": 2,

@@ -4,7 +4,7 @@ import pytest
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import REMI
 from musicgen.tokenization.quantization import relocate
-from musicgen.tokenization.remi.metre import without_long_gaps
+from musicgen.tokenization.whole_bars import without_long_gaps
 
 
 def signatures(*rows):
@@ -20,7 +20,7 @@ def test_bars_of_a_piece_that_changes_metre(names):
         [Track("Piano", notes=notes_from([(0, 2, 60, 60), (13, 2, 62, 60), (25, 2, 64, 60)]))],
         time_signatures=signatures((8, "3/4"), (20, "6/8")),
     )
-    tokens, losses = remi.encode_with_losses(score)
+    tokens, losses = remi.encode_with_report(score)
     assert names(remi, tokens) == (
         "Bar_4/4 Beat_0 Pitch_60 Velocity_60 Duration_4 Bar_3/4 Beat_10 Pitch_62 Velocity_60"
         " Duration_4 Bar_3/4 Bar_6/8 Beat_10 Pitch_64 Velocity_60 Duration_4 EOS"
@@ -42,14 +42,14 @@ def test_a_single_metre_applies_to_all_bars(names):
     score = Score(1, [Track(notes=notes_from([(7, 1, 60, 60)]))], time_signatures=[])
     for rows in ([], [(0, "3/4")], [(0, "6/8")]):
         score.time_signatures = signatures(*rows)
-        tokens, losses = waltz.encode_with_losses(score)
+        tokens, losses = waltz.encode_with_report(score)
         assert names(waltz, tokens).startswith("Bar Bar Bar Beat_4 Pitch_60")
         assert losses.summary().rules == ["no chord markers: no Chord tokens"]
         assert waltz.decode(tokens).time_signatures == signatures((0, "3/4"))
         assert waltz.bar_length(score) == 12
     score.time_signatures = signatures((0, "4/4"), (6, "7/8"), (9, "4/4"))
     read = {f"{name} read as 3/4 (tokenizer=remi_metres has it)" for name in ("4/4", "7/8")}
-    assert read < set(waltz.encode_with_losses(score)[1].summary().rules)
+    assert read < set(waltz.encode_with_report(score)[1].summary().rules)
 
 
 FILLED = "incomplete bars filled with silence"
@@ -74,13 +74,13 @@ FILLED = "incomplete bars filled with silence"
 )
 def test_every_later_bar_line_of_tokens_is_the_pieces(rows, metres, steps, rules):
     own = REMI(time_signatures=["5/4", "4/4", "3/4"], max_bars=4, chords=False)
-    assert own.metres.lengths.tolist() == [20, 16, 12]
+    assert own.signatures.lengths.tolist() == [20, 16, 12]
     score = Score(4, time_signatures=signatures(*((4 * tick, name) for tick, name in rows)))
     score.tracks = [Track(notes=notes_from([(16 * i, 1, 60, 60) for i in range(4)]))]
-    losses = own.encode_with_losses(score)[1]
-    starts, indices = own.metres.bars(4, losses)
-    assert " ".join(own.metres.names[i] for i in indices) == metres
-    assert np.array_equal(np.diff(starts), own.metres.lengths[indices])
+    losses = own.encode_with_report(score)[1]
+    starts, indices = own.signatures.bars(4, losses)
+    assert " ".join(own.signatures.names[i] for i in indices) == metres
+    assert np.array_equal(np.diff(starts), own.signatures.lengths[indices])
     assert losses.grid(losses.score.notes["onset"]).tolist() == steps
     moved = relocate(score.notes["onset"], losses.places)
     assert moved.tolist() == losses.score.notes["onset"].tolist()

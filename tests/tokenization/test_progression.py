@@ -6,7 +6,7 @@ import torch
 
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
-from musicgen.tokenization import METRES, REMI
+from musicgen.tokenization import REMI, TIME_SIGNATURES
 from musicgen.tokenization.chords.progression import parse_chord, parse_progression, schedule
 from musicgen.tokenization.chords.symbols import CHORDS
 from tests.tokenization.conftest import random_walk
@@ -81,7 +81,7 @@ def test_chords_share_a_bar_evenly_and_begin_again():
 
 
 TINY = REMI(pitch_range=(60, 63), velocity_bins=(64, 64, 1), tempo_bins=(90, 93, 3), max_bars=6)
-METRICAL = REMI(time_signatures=METRES, max_bars=40)
+METRICAL = REMI(time_signatures=TIME_SIGNATURES, max_bars=40)
 
 
 def beginning(tokenizer, metre):

@@ -151,12 +151,12 @@ def remi_grid(score, own, end):
 @settings(max_examples=100)
 def test_any_score_has_an_encoding_that_stays_the_same(tokenizers, data):
     tokenizer, score = data.draw(tokenizers), data.draw(SCORES)
-    tokens, losses = tokenizer.encode_with_losses(score)
+    tokens, losses = tokenizer.encode_with_report(score)
     assert tokens.dtype == np.int64
     tokenizer.grammar().start(tokens[None])
     decoded = tokenizer.decode(tokens)
     if tokenizer.name == "remi":
-        bar_lines, _ = tokenizer.metres.bars(tokenizer.max_bars, losses)
+        bar_lines, _ = tokenizer.signatures.bars(tokenizer.max_bars, losses)
         found = decoded.notes.tolist(), decoded.tempos.tolist(), decoded.markers
         assert found == remi_grid(losses.score, tokenizer.settings(), bar_lines[-1])
     summary = losses.summary()
@@ -165,7 +165,7 @@ def test_any_score_has_an_encoding_that_stays_the_same(tokenizers, data):
     assert decoded.num_notes == score.num_notes - sum(dropped.values())
     repeated = dropped.get("onsets of repeated notes", 0)
     assert summary.notes_kept == decoded.num_notes + repeated
-    again, second = tokenizer.encode_with_losses(decoded)
+    again, second = tokenizer.encode_with_report(decoded)
     assert np.array_equal(again, tokens)
     assert second.summary().notes_kept == second.summary().notes_read
 

@@ -25,7 +25,7 @@ def test_a_small_score_by_hand(names):
         [TimeSignature(0, 3, 4)],
         [Marker(0, "A_M7_A"), Marker(50, "verse"), Marker(100, "A_M7"), Marker(800, "Bb_sus4")],
     )
-    tokens, losses = remi.encode_with_losses(score)
+    tokens, losses = remi.encode_with_report(score)
     assert names(remi, tokens) == (
         "Bar Beat_0 Chord_A_M7 Tempo_119"
         # Both tracks play 60: the longer duration, the louder velocity (62, from 50 and 62).
@@ -65,7 +65,7 @@ def test_a_long_gap_is_cut_off():
     notes = notes_from([(0, 10, 60, 60), (200_000_000, 10, 60, 60)])
     score = Score(480, [Track(notes=notes)], tempos((0, 120.0), (10**9, 60.0)))
     score.markers = [Marker(10**9, "C_M")]
-    tokens, losses = remi.encode_with_losses(score)
+    tokens, losses = remi.encode_with_report(score)
     assert len(tokens) == 7
     assert losses.summary().dropped == {
         f"{what} beyond bar 4096": 1 for what in ("notes", "chords", "tempi")
@@ -76,16 +76,16 @@ def test_a_long_gap_is_cut_off():
 
 def test_rules_for_chords_and_metre():
     score = Score(480, [Track(notes=notes_from([(0, 480, 60, 60)]))])
-    losses = remi.encode_with_losses(score)[1]
+    losses = remi.encode_with_report(score)[1]
     assert losses.summary().describe() == "all 1 note kept, no chord markers: no Chord tokens"
-    assert REMI(chords=False).encode_with_losses(score)[1].summary().describe() == "all 1 note kept"
+    assert REMI(chords=False).encode_with_report(score)[1].summary().describe() == "all 1 note kept"
     score.markers = [Marker(0, "N_N_N")]
     score.time_signatures = [
         TimeSignature(0, 7, 8),
         TimeSignature(9, 2, 2),
         TimeSignature(10, 7, 8),
     ]
-    assert remi.encode_with_losses(score)[1].summary().rules == [
+    assert remi.encode_with_report(score)[1].summary().rules == [
         "7/8 read as 4/4 (tokenizer=remi_metres has it)"
     ]
 
@@ -99,7 +99,7 @@ def test_chord_spellings():
         tokens = remi.encode(Score(markers=[Marker(0, marker)]))
         assert remi.vocabulary.token(tokens[2]) == f"Chord_{chord}"
     for marker in ("", "H_M", "A", "A_", "A_maj7", "A_M7_", "A_M7_X", "a_M7", "N"):
-        tokens, losses = remi.encode_with_losses(Score(markers=[Marker(0, marker)]))
+        tokens, losses = remi.encode_with_report(Score(markers=[Marker(0, marker)]))
         assert len(tokens) == 1
         assert losses.summary().dropped == {"markers naming no chord": 1}
 

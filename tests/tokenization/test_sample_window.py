@@ -4,6 +4,7 @@ import pytest
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chords.symbols import ROOTS
+from musicgen.tokenization.transposition import Transposition
 from tests.tokenization.conftest import random_crop
 
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
@@ -44,14 +45,14 @@ def rows_of(tokenizer, tokens):
 )
 def test_without_augmentation_a_crop_is_the_music_from_its_bar_on(tokenizer, bar_length):
     tokens = tokenizer.encode(random_score(7))
-    rows, starts = rows_of(tokenizer, tokens), tokenizer.crop_starts(tokens, bar_length=bar_length)
+    rows, starts = rows_of(tokenizer, tokens), tokenizer.crops.starts(tokens, bar_length=bar_length)
     assert len(starts) == max(onset for _, onset, _ in rows) // bar_length + 1
     for bar in range(len(starts)):
         first = bar * bar_length
-        whole = tokenizer.crop(tokens, starts[bar:], len(tokens) + 50, bar_length=bar_length)
+        whole = tokenizer.crops.crop(tokens, starts[bar:], len(tokens) + 50)
         expected = [(t, onset - first, pitch) for t, onset, pitch in rows if onset >= first]
         assert rows_of(tokenizer, whole) == expected
-        short = tokenizer.crop(tokens, starts[bar:], 150, bar_length=bar_length)
+        short = tokenizer.crops.crop(tokens, starts[bar:], 150)
         assert np.array_equal(short, whole[:150])
 
 
@@ -130,9 +131,9 @@ def test_skipping_never_removes_all_notes():
 @pytest.mark.parametrize("semitones", [-7, 3])
 def test_transposed_tokens_are_those_of_transposed_music(tokenizer, semitones):
     tokens = tokenizer.encode(random_score(3)).astype(np.int16)
-    moved = tokenizer.transpose(tokens, semitones)
+    moved = Transposition(tokenizer).transpose(tokens, semitones)
     assert rows_of(tokenizer, moved) == [
         (track, onset, pitch + semitones * (track != "Drums"))
         for track, onset, pitch in rows_of(tokenizer, tokens)
     ]
-    assert np.array_equal(tokenizer.transpose(moved, -semitones), tokens)
+    assert np.array_equal(Transposition(tokenizer).transpose(moved, -semitones), tokens)

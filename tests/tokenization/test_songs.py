@@ -8,6 +8,7 @@ from musicgen.errors import UserError
 from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import Songs
 from musicgen.tokenization.chords.symbols import ROOTS
+from musicgen.tokenization.transposition import Transposition
 from tests.tokenization.conftest import random_walk
 from tests.tokenizers import frozen_tokenizers
 
@@ -69,7 +70,7 @@ def test_the_key_is_the_signature_or_else_found_from_the_notes(names):
 @pytest.mark.parametrize("semitones", [-7, 1, 6])
 def test_transposed_tokens_are_those_of_transposed_music(semitones):
     tokens = SONGS.encode(song())
-    moved = SONGS.transpose(tokens, semitones)
+    moved = Transposition(SONGS).transpose(tokens, semitones)
     before, after = SONGS.decode(tokens), SONGS.decode(moved)
     for track in before.tracks:
         track.notes["pitch"] += semitones * (not track.is_drum)
@@ -77,13 +78,13 @@ def test_transposed_tokens_are_those_of_transposed_music(semitones):
     assert after.key_signatures == [KeySignature(0, (7 * semitones + 2) % 12 - 5)]
     roots = [ROOTS[(root + semitones) % 12] for root in (0, 7)]
     assert [marker.text for marker in after.markers] == [f"{roots[0]}_m", f"{roots[1]}_7"]
-    assert np.array_equal(SONGS.transpose(moved, -semitones), tokens)
+    assert np.array_equal(Transposition(SONGS).transpose(moved, -semitones), tokens)
 
 
 def test_a_crop_begins_with_what_is_in_force(names):
     tokens = SONGS.encode(song())
-    starts = SONGS.crop_starts(tokens, bar_length=36)
-    crop = SONGS.crop(tokens, starts[1:], 99, bar_length=36)
+    starts = SONGS.crops.starts(tokens, bar_length=36)
+    crop = SONGS.crops.crop(tokens, starts[1:], 99)
     start = "Bar_3/4 Key_-3 Tempo_95 Part_Chords Beat_0 Chord_G_7 Part_Piano"
     assert names(SONGS, crop[:7]) == start
     assert np.array_equal(SONGS.encode(SONGS.decode(crop)), crop)
@@ -91,7 +92,7 @@ def test_a_crop_begins_with_what_is_in_force(names):
 
 def test_other_parts_lead_in_all_bars_or_in_none(names):
     tokens = SONGS.encode(song())
-    led = SONGS.lead(tokens, PIANO)
+    led = SONGS.part_order.lead(tokens, PIANO)
     assert [w for w in names(SONGS, led).split() if w.startswith(("Part", "Bar"))] == [
         *("Bar_3/4", "Part_Piano", "Part_Chords", "Part_Voice"),
         *("Bar_3/4", "Part_Piano", "Part_Drums"),
@@ -99,21 +100,21 @@ def test_other_parts_lead_in_all_bars_or_in_none(names):
     assert SONGS.decode(led) == SONGS.decode(tokens)
     chords_lead = [part == "Chords" for part in PARTS]
     for order in [False] * len(PARTS), chords_lead:
-        assert np.array_equal(SONGS.lead(led, order), tokens)
+        assert np.array_equal(SONGS.part_order.lead(led, order), tokens)
     both = np.concatenate([led[:-1], tokens[:-1], led[-1:]])  # one order, then another
     both = np.delete(both, np.flatnonzero(both == SONGS.vocabulary.id("Key_-3"))[1])
     both = np.delete(both, np.flatnonzero(both == SONGS.vocabulary.id("Tempo_95"))[1])
     SONGS.grammar().start(led[None])
     with pytest.raises(UserError, match="may not follow"):
         SONGS.grammar().start(both[None])
-    cut = SONGS.lead(tokens[:-4], PIANO)  # the last bar may lack a part that leads
+    cut = SONGS.part_order.lead(tokens[:-4], PIANO)  # the last bar may lack a part that leads
     assert len(cut) == np.flatnonzero(tokens == tokens[0])[1]
 
 
 def test_a_share_of_the_crops_has_another_order():
     tokens, rng = SONGS.encode(song()), np.random.default_rng(0)
     half = Songs(**SONGS.settings() | {"lead_probability": 0.5})
-    crops = [half.arrange(tokens, rng) for _ in range(200)]
+    crops = [half.part_order.rearrange(tokens, rng) for _ in range(200)]
     changed = np.mean([not np.array_equal(crop, tokens) for crop in crops])
     assert 0.1 < changed < 0.5  # of some orders the first is that of the parts
     half.grammar().start(np.stack([c for c in crops if len(c) == len(tokens)]))
@@ -139,19 +140,19 @@ def test_a_played_rhythm_is_read_as_sixteenths_and_triplets():
     thirds = [(485, 140), (655, 150), (798, 155)]
     added = [(onset, 40) for onset in range(1000, 1400, 40)]
     notes = notes_from([(*x, 60, 64) for x in straight + thirds + added])
-    found = SONGS.in_time(Score(480, [Track("Piano", notes=notes)]))
+    found = SONGS.normalise_rhythm(Score(480, [Track("Piano", notes=notes)]))
     onsets = [0, 120, 240, 360, 480, 640, 800, *range(1000, 1400, 40)]
     assert found.notes["onset"].tolist() == onsets
     assert found.notes["duration"].tolist() == [120, 120, 120, 120, 160, 160, 160, *[40] * 10]
     assert found.repairs == ["played rhythm read as sixteenths and triplets"]
-    assert SONGS.in_time(found) is found
+    assert SONGS.normalise_rhythm(found) is found
 
 
 def test_shortened_notes_keep_a_printed_rhythm():
     threes, runs, sixths = [0, 240, 160, 320], [480, 540, 600, 660], range(960, 1440, 80)
     notes = [(onset, 38, 60 + i, 64) for i, onset in enumerate([*threes, *runs, *sixths, 1440])]
     score = Score(480, [Track("Piano", notes=notes_from(notes))])
-    found = SONGS.in_time(score)
+    found = SONGS.normalise_rhythm(score)
     assert found.notes["onset"].tolist() == score.notes["onset"].tolist()
     assert found.notes["duration"].tolist() == [40] * 14 + [120]
     assert found.repairs == []

@@ -55,7 +55,7 @@ class TokenCache:
         return tokens[self._token_offsets[piece] : self._token_offsets[piece + 1]]
 
     def crop_starts(self, piece: int) -> NDArray[Any]:
-        """Return the starts of a piece's crops, see `Tokenizer.crop_starts`. [num_bars, 2]."""
+        """Return the starts of a piece's crops, see `Crops.starts`. [num_bars, 2]."""
         crop_starts = _open_arrays(self.folder)[1]
         return crop_starts[self._bar_offsets[piece] : self._bar_offsets[piece + 1]]
 

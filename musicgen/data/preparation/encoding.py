@@ -12,7 +12,7 @@ from musicgen.data.preparation.duplicates import NO_PASSAGE, SKETCH_SIZE, sketch
 from musicgen.errors import UserError
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
-from musicgen.tokenization.remi.metre import without_long_gaps
+from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_float
 
 # Increment it when the same files and settings give another cache.
@@ -68,7 +68,7 @@ class EncodedPiece(NamedTuple):
     Attributes:
         record: the result of its preparation.
         tokens: [num_tokens].
-        crop_starts: see `Tokenizer.crop_starts`. [num_bars, 2]
+        crop_starts: see `Crops.starts`. [num_bars, 2]
         sketch: sketch of its passages, see `duplicates`. [SKETCH_SIZE]
     """
 
@@ -118,11 +118,11 @@ class PieceEncoder:
         tokenizer, limits = self.tokenizer, self.limits
         if sum(file.stat().st_size for file in files_of(piece)) > limits.max_megabytes * 1e6:
             raise UserError(f"larger than limits.max_megabytes={limits.max_megabytes:g}")
-        score, _ = without_long_gaps(tokenizer.in_time(self.corpus.read_piece(piece)))
+        score, _ = without_long_gaps(tokenizer.normalise_rhythm(self.corpus.read_piece(piece)))
         if tokenizer.chords:
             score = with_chords(score, self.chords)
-        tokens, losses = tokenizer.encode_with_losses(score)
-        summary = losses.summary()
+        tokens, report = tokenizer.encode_with_report(score)
+        summary = report.summary()
         summary.rules = [*score.repairs, *summary.rules]
         record.notes_read, record.notes_kept = summary.notes_read, summary.notes_kept
         record.losses = summary.describe()
@@ -134,7 +134,7 @@ class PieceEncoder:
         if len(tokens) > limits.max_tokens:
             raise UserError(f"more than limits.max_tokens={limits.max_tokens:,} tokens")
         record.bar_length = tokenizer.bar_length(score)
-        starts = tokenizer.crop_starts(tokens, bar_length=record.bar_length)
+        starts = tokenizer.crops.starts(tokens, bar_length=record.bar_length)
         record.num_tokens, record.num_bars = len(tokens), len(starts)
         # 16 bits are enough for every vocabulary here, and halve the cache.
         assert len(tokenizer.vocabulary) <= np.iinfo(np.uint16).max

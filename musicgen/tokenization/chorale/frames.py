@@ -6,7 +6,8 @@ from itertools import combinations, groupby
 import numpy as np
 
 from musicgen.midi import CHOIR_AAHS, DEFAULT_VELOCITY, NOTE, TICKS_PER_BEAT, Score, Track
-from musicgen.tokenization.base import Losses
+from musicgen.tokenization.overlaps import end_before_next
+from musicgen.tokenization.quantization_report import QuantizationReport
 from musicgen.tokenization.vocabulary import IntArray
 
 VOICES = ("Soprano", "Alto", "Tenor", "Bass")
@@ -36,8 +37,8 @@ def score_of_frames(frames: IntArray) -> Score:
     return Score(TICKS_PER_BEAT, tracks)
 
 
-def frames_of_score(losses: Losses, pitches: range, max_beats: int) -> IntArray:
-    """Return the frames of the Score of `losses` until its last note ends [num_frames, 4].
+def frames_of_score(report: QuantizationReport, pitches: range, max_beats: int) -> IntArray:
+    """Return the frames of the Score of `report` until its last note ends [num_frames, 4].
 
     Tracks of voices keep their notes; other notes are led as `lead_voices` describes.
 
@@ -45,40 +46,40 @@ def frames_of_score(losses: Losses, pitches: range, max_beats: int) -> IntArray:
         pitches: the range of pitches to keep.
         max_beats: number of beats to keep.
     """
-    losses.end = max_beats * STEPS_PER_BEAT, f"beat {max_beats}"
-    notes, track = losses.pitched_notes(pitches)
-    onset, duration, inside = losses.notes_inside(notes)
+    report.end = max_beats * STEPS_PER_BEAT, f"beat {max_beats}"
+    notes, track = report.pitched_notes(pitches)
+    onset, duration, inside = report.notes_inside(notes)
     track, pitch, end = track[inside], notes["pitch"][inside], onset + duration
     present, number = np.unique(track, return_inverse=True)
     own = [number == i for i in range(len(present))]
-    labels = [losses.score.tracks[i].name for i in present]
+    labels = [report.score.tracks[i].name for i in present]
     voices = voices_of_tracks(labels, [pitch[x] for x in own], [onset[x] for x in own])
     if voices is None:
         voice = lead_voices(pitch, onset, end)
         sung = voice >= 0
-        losses.drop("notes beyond four voices", onset[~sung])
+        report.drop("notes beyond four voices", onset[~sung])
         voice, pitch, onset, end = voice[sung], pitch[sung], onset[sung], end[sung]
     else:
         voice = np.array(voices, np.int64)[number]
-    # Each voice sings one note at a time, the latest.
+    # Each voice sings one note at a time: of those that begin together the highest.
     order = np.lexsort((pitch, onset, voice))
     voice, pitch, onset, end = voice[order], pitch[order], onset[order], end[order]
     highest = np.ones(len(voice), bool)
     highest[:-1] = (voice[1:] != voice[:-1]) | (onset[1:] != onset[:-1])
-    losses.drop("notes below another of their voice", onset[~highest])
+    report.drop("notes below another of their voice", onset[~highest])
     voice, pitch, onset, end = voice[highest], pitch[highest], onset[highest], end[highest]
-    losses.kept = onset
+    report.kept = onset
 
-    same = voice[1:] == voice[:-1]
-    cut = same & (end[:-1] > onset[1:])
-    losses.clip("notes overlapping the next of their voice", onset[:-1][cut])
-    end[:-1][cut] = onset[1:][cut]
-    joined = same & (end[:-1] == onset[1:]) & (pitch[1:] == pitch[:-1])
-    losses.drop("onsets of repeated notes", onset[1:][joined])
+    shorter = end_before_next(voice, onset, end - onset)
+    report.clip("notes overlapping the next of their voice", onset[onset + shorter < end])
+    end = onset + shorter
+    same = (voice[1:] == voice[:-1]) & (pitch[1:] == pitch[:-1])
+    joined = same & (end[:-1] == onset[1:])
+    report.drop("onsets of repeated notes", onset[1:][joined])
     frames = np.full((int(end.max(initial=0)), NUM_VOICES), SILENCE, np.int64)
-    columns = (x.tolist() for x in (voice, pitch, onset, end))
-    for v, p, first, stop in zip(*columns, strict=True):
-        frames[first:stop, v] = p
+    columns = zip(voice.tolist(), pitch.tolist(), onset.tolist(), end.tolist(), strict=True)
+    for note_voice, note_pitch, first, stop in columns:
+        frames[first:stop, note_voice] = note_pitch
     return frames
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids, latest
-from musicgen.tokenization.groove2groove.instruments import NUM_KEYS
+from musicgen.tokenization.groove2groove.events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
-
-STEPS_PER_BEAT = 12
 
 
 @dataclass

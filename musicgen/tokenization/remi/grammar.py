@@ -64,7 +64,7 @@ class BarGrammar(Grammar[R]):
 
     def __init__(self, tokenizer: InBars) -> None:
         super().__init__(tokenizer.vocabulary, tokenizer.families)
-        self.bar_lengths, self.max_bars = tokenizer.metres.lengths, tokenizer.max_bars
+        self.bar_lengths, self.max_bars = tokenizer.signatures.lengths, tokenizer.max_bars
         per_beat = self.unit * tokenizer.steps_per_beat
         self.durations = tokenizer.durations * per_beat // TICKS_PER_BEAT
         size = len(self.vocabulary)

@@ -7,19 +7,16 @@ import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import TICKS_PER_BEAT, Score, Track
-from musicgen.tokenization.bars import InBars, arranged
-from musicgen.tokenization.base import Losses
-from musicgen.tokenization.groove2groove.instruments import Instrument
-from musicgen.tokenization.quantization import (
-    GridNotes,
-    find_changes,
-    nearest_bin,
-    parse_bins,
-    remove_overlaps,
-)
+from musicgen.tokenization.bars import Events, InBars, sorted_tokens
+from musicgen.tokenization.instruments import Instrument
+from musicgen.tokenization.overlaps import GridNotes, remove_overlaps
+from musicgen.tokenization.quantization import find_changes, nearest_bin, parse_bins
+from musicgen.tokenization.quantization_report import QuantizationReport
 from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_int
+
+MAX_NOTE_BEATS = 4
 
 
 class REMI(InBars):
@@ -27,10 +24,10 @@ class REMI(InBars):
 
     All tracks but drums become one piano. Onsets are rounded to positions, durations to half
     positions (at most 4 beats), velocities and tempi to the nearest bin. Chords come from markers.
-    With several metres, bars follow the time signatures from tick 0.
+    With several time signatures, bars follow those of the piece from tick 0.
 
     Args:
-        time_signatures: the metres of the vocabulary, see `Metres`.
+        time_signatures: those of the vocabulary, see `TimeSignatures`.
         positions_per_beat: grid steps in a quarter; a divisor of 240.
         pitch_range: lowest and highest MIDI pitch.
         velocity_bins: lowest, highest and step.
@@ -58,17 +55,27 @@ class REMI(InBars):
         max_transposition: int = 6,
     ) -> None:
         check_int("positions_per_beat", positions_per_beat)
-        if (TICKS_PER_BEAT // 2) % positions_per_beat:
-            expected = "expected a divisor of 240"
+        half_beat = TICKS_PER_BEAT // 2
+        if half_beat % positions_per_beat:
+            expected = f"expected a divisor of {half_beat}"
             raise ParameterError("positions_per_beat", positions_per_beat, expected)
         self.steps_per_beat = self.positions_per_beat = positions_per_beat
-        bins = pitch_range, velocity_bins, tempo_bins
-        super().__init__(time_signatures, *bins, chords, max_bars, max_transposition)
+        super().__init__(
+            time_signatures,
+            pitch_range,
+            velocity_bins,
+            tempo_bins,
+            chords,
+            max_bars,
+            max_transposition,
+        )
         self.tempi = parse_bins("tempo_bins", tempo_bins, 4, 1000)
-        halves = np.arange(1, 8 * positions_per_beat + 1)  # of positions; at most 4 beats
-        self.durations = halves * (TICKS_PER_BEAT // (2 * positions_per_beat))
-        order = ("Beat", "Tempo", "Pitch", "Velocity", "Duration", "Chord", "Key", "Part", "Drum")
-        self.number_tokens(order, Duration=[f"{half / 2:g}" for half in halves])
+        half_positions = np.arange(1, 2 * MAX_NOTE_BEATS * positions_per_beat + 1)
+        self.durations = half_positions * (half_beat // positions_per_beat)
+        self.number_tokens(
+            ("Beat", "Tempo", "Pitch", "Velocity", "Duration", "Chord", "Key", "Part", "Drum"),
+            Duration=[f"{half / 2:g}" for half in half_positions],
+        )
 
     def grammar(self) -> REMIGrammar:
         return REMIGrammar(self)
@@ -76,43 +83,48 @@ class REMI(InBars):
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0
 
-    def encode_with_losses(self, score: Score) -> tuple[IntArray, Losses]:
-        losses, bar_starts, metres = self.in_bars(score)
-        step, pitch, velocity, duration = self._notes(losses)
-        chord_step, chord = self.chord_changes(losses)
-        tempo_step, tempo = find_changes(*self.tempi_inside(losses))
+    def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:
+        report, lines, signatures = self.in_bars(score)
+        step, pitch, velocity, duration = self._read_notes(report)
+        chord_step, chord = self.chord_changes(report)
+        tempo_step, tempo = find_changes(*self.tempi_inside(report))
 
         beats = np.unique(np.concatenate([step, chord_step, tempo_step]))
-        bar = np.searchsorted(bar_starts, beats, side="right") - 1
+        bar = np.searchsorted(lines, beats, side="right") - 1
         num_bars = bar[-1] + 1 if len(bar) else 0
-        num_ranks, first = 4 + len(self.pitches), {k: x.start for k, x in self.families.items()}
-        struck = first["Velocity"] + velocity, first["Duration"] + duration - 1
-        # Step and rank among the events there, and up to three ids.
-        events: list[tuple[IntArray, ...]] = [
-            (num_ranks * bar_starts[:num_bars], first["Bar"] + metres[:num_bars]),
-            (num_ranks * beats + 1, first["Beat"] + beats - bar_starts[bar]),
-            (num_ranks * chord_step + 2, first["Chord"] + chord),
-            (num_ranks * tempo_step + 3, first["Tempo"] + tempo),
-            (num_ranks * step + 4 + pitch, first["Pitch"] + pitch, *struck),
+        first = {name: ids.start for name, ids in self.families.items()}
+        # Keys: the grid step, and the place among the events there.
+        kinds = [
+            Events((lines[:num_bars], 0), [first["Bar"] + signatures[:num_bars]]),
+            Events((beats, 1), [first["Beat"] + beats - lines[bar]]),
+            Events((chord_step, 2), [first["Chord"] + chord]),
+            Events((tempo_step, 3), [first["Tempo"] + tempo]),
+            Events(
+                (step, 4 + pitch),
+                [
+                    first["Pitch"] + pitch,
+                    first["Velocity"] + velocity,
+                    first["Duration"] + duration - 1,
+                ],
+            ),
         ]
-        return np.append(arranged(events, num_keys=1), first["EOS"]), losses
+        return np.append(sorted_tokens(kinds), first["EOS"]), report
 
-    def _notes(self, losses: Losses) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    def _read_notes(
+        self, report: QuantizationReport
+    ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Return step, pitch index, velocity index and duration in half steps of the notes."""
-        notes, _ = losses.pitched_notes(self.pitches)
-        step, inside = losses.inside(notes["onset"])
+        notes, _ = report.pitched_notes(self.pitches)
+        step, inside = report.inside(notes["onset"])
         notes = notes[inside]
-        duration, longest = losses.grid(notes["duration"], 2), len(self.families["Duration"])
+        duration, longest = report.grid(notes["duration"], 2), len(self.families["Duration"])
         too_long = step[duration > longest]
-        losses.clip(f"notes longer than {longest / 2 / self.steps_per_beat:g} beats", too_long)
-        velocity = nearest_bin(notes["velocity"], self.velocities)
+        report.clip(f"notes longer than {MAX_NOTE_BEATS} beats", too_long)
         columns = GridNotes(
-            notes["pitch"] - self.pitches.start, 2 * step, np.clip(duration, 1, longest), velocity
+            voice=notes["pitch"] - self.pitches.start,
+            onset=2 * step,
+            duration=np.clip(duration, 1, longest),
+            velocity=nearest_bin(notes["velocity"], self.velocities),
         )
-        kept = remove_overlaps(columns, losses, unit=2)
+        kept = remove_overlaps(columns, report, unit=2)
         return kept.onset // 2, kept.voice, kept.velocity, kept.duration
-
-    def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
-        """Return the ids from a bar on, which begins with the chord and the tempo in force."""
-        rest = super().from_bar(tokens, bar, bar_length)
-        return self.with_header(rest, tokens[: len(tokens) - len(rest)])

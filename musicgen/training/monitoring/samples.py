@@ -14,9 +14,9 @@ from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.report.figures import plot_piano_roll
+from musicgen.tokenization.codec import USUAL_TOKENS_PER_BAR
 from musicgen.training.module import TrainingModule
 
-_MAX_TOKENS_PER_BAR = 128  # a model that has learned little may never end a bar
 _NAME = "sample"  # of the image in loggers
 
 
@@ -68,7 +68,7 @@ class LogSamples(pl.Callback):
         pieces = data.encoded.cache.pieces("val")
         prompt = data.tokenizer.decode(data.encoded.cache[pieces[0]]) if pieces else None
         options: dict[str, Any] = {"prompt_bars": self.prompt_bars, "seed": self.seed}
-        most = self.bars * _MAX_TOKENS_PER_BAR
+        most = self.bars * USUAL_TOKENS_PER_BAR
         options |= {"bars": self.bars, "max_new_tokens": most, "engine": "eager"}
         return model.generate(prompt, **options)[0]
 

@@ -8,6 +8,7 @@ from musicgen.data.corpora import SPLITS
 from musicgen.errors import UserError
 from musicgen.midi import Score, TimeSignature, Track, notes_from, write
 from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.tokenization.coordinates import Coordinates
 from tests.data.builders import MidiFolder, MusicDataModule, on_rank, write_melodies
 
 LENGTH = 16
@@ -143,7 +144,7 @@ def test_positions_count_from_the_window_in_bars_of_the_piece(tmp_path):
     )
     for batch in (next(iter(data.train_dataloader())), next(iter(data.val_dataloader()))):
         for tokens, positions in zip(batch.tokens, batch.positions, strict=True):
-            expected = data.tokenizer.coordinates(tokens.numpy(), names, bar_length=36)
+            expected = Coordinates(data.tokenizer).of(tokens.numpy(), names, bar_length=36)
             size = int((tokens != data.tokenizer.vocabulary.pad_id).sum())
             assert positions[:size].tolist() == expected[:size].tolist()
             assert positions[size:].sum() == 0

@@ -1,4 +1,4 @@
-"""The tracks of a multi-track vocabulary, and the assignment of a Score's tracks to them."""
+"""Instruments of a vocabulary, and the assignment of a Score's tracks to them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,22 +8,15 @@ from musicgen.errors import ParameterError
 from musicgen.midi import Track
 from musicgen.validation import check_settings
 
-_CHOIR, _BASSES = range(52, 55), range(32, 40)  # programs; both have parts named Bass
+_CHOIR_PROGRAMS, BASS_PROGRAMS = range(52, 55), range(32, 40)  # both have parts named Bass
+_PROGRAMS_PER_FAMILY = 8
+_STRING_FAMILIES = {5, 6}  # solo strings, ensembles
 
-NUM_KEYS = 128  # of each instrument
-MAX_TRACKS = 255  # so that voices (track and key) fit 16 bits
-
-DEFAULT_TRACKS: tuple[Mapping[str, Any], ...] = (
-    {"name": "Bass", "program": 33},
-    {"name": "Drums", "is_drum": True},
-    {"name": "Guitar", "program": 27},
-    {"name": "Piano", "program": 0},
-    {"name": "Strings", "program": 48},
-)
+MAX_INSTRUMENTS = 255  # so that instrument and key fit 16 bits
 
 
 class Instrument(NamedTuple):
-    """One track of the vocabulary.
+    """One instrument of a vocabulary; a decoded score has a track for each.
 
     Attributes:
         program: the General MIDI program 0–127 of decoded notes.
@@ -43,11 +36,12 @@ def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...
         check_settings("tracks", track, Instrument)
     instruments = tuple(Instrument(**track) for track in tracks)
     names = [instrument.name for instrument in instruments]
-    if not 0 < len({_plain(name) for name in names}) == len(names) <= MAX_TRACKS:
-        raise ParameterError("tracks", names, f"expected 1 to {MAX_TRACKS} different names")
-    for name, _, program, takes in instruments:
-        if not all(0 <= a <= b <= 127 for a, b in ((program, program), *takes)):
-            expected = f"expected programs from 0 to 127, ranges ascending, of {name}"
+    if not 0 < len({_plain(name) for name in names}) == len(names) <= MAX_INSTRUMENTS:
+        raise ParameterError("tracks", names, f"expected 1 to {MAX_INSTRUMENTS} different names")
+    for instrument in instruments:
+        ranges = [(instrument.program, instrument.program), *instrument.takes]
+        if not all(0 <= first <= last <= 127 for first, last in ranges):
+            expected = f"expected programs from 0 to 127, ranges ascending, of {instrument.name}"
             raise ParameterError("tracks", names, expected)
     return instruments
 
@@ -66,7 +60,8 @@ def find_instrument(track: Track, instruments: Sequence[Instrument]) -> int | No
     same_kind = [i for i, other in enumerate(instruments) if other.is_drum == track.is_drum]
     by_name = [i for i in same_kind if name.endswith(f" {names[i]}")]
     by_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
-    return next(iter(by_name + by_program), None)
+    candidates = by_name + by_program
+    return candidates[0] if candidates else None
 
 
 def find_by_words(
@@ -74,23 +69,29 @@ def find_by_words(
 ) -> int | None:
     """Return the index of the instrument that plays a Score's track; None if there is none.
 
-    Drums play drums. The last of the instruments' words in the track's name decides (`Lead Guitar`;
-    of `Bass Guitar` and `Guitar` the longer), then the program; of a choir's bass the program.
+    Drums play drums. For other tracks, the last word in the track's name that belongs to an
+    instrument decides (`Lead Guitar`; of `Bass Guitar` and `Guitar` the longer word), and without
+    such a word the program. The program also decides for a bass that is sung by a choir.
 
     Args:
-        words: beginnings of words that tell each of the instruments, as its name does.
+        words: of each instrument, the beginnings of words that name it, apart from its own name.
     """
     same_kind = [i for i, other in enumerate(instruments) if other.is_drum == track.is_drum]
-    found = []
+    for_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
+    by_program = for_program[0] if for_program else None
+    if track.is_drum:
+        return by_program
+    found = []  # end and length of each word in the name, and its instrument
     for i in same_kind:
         for word in (instruments[i].name, *words[i]):
-            begins = re.finditer(rf"\b{re.escape(word)}", track.name, re.IGNORECASE)
-            found += [(match.end(), len(word), i) for match in begins]
-    by_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
-    by_name = max(found)[2] if found and not track.is_drum else None
-    is_bass = by_name is not None and instruments[by_name].program in _BASSES
-    if by_name is None or (is_bass and track.program in _CHOIR):
-        return next(iter(by_program), None)
+            matches = re.finditer(rf"\b{re.escape(word)}", track.name, re.IGNORECASE)
+            found += [(match.end(), len(word), i) for match in matches]
+    if not found:
+        return by_program
+    _, _, by_name = max(found)
+    is_bass = instruments[by_name].program in BASS_PROGRAMS
+    if is_bass and track.program in _CHOIR_PROGRAMS:
+        return by_program
     return by_name
 
 
@@ -99,7 +100,8 @@ def _plain(name: str) -> str:
 
 
 def _takes(instrument: Instrument, program: int) -> bool:
+    """Return whether an instrument takes the tracks of a program."""
     if instrument.takes:
         return any(first <= program <= last for first, last in instrument.takes)
-    families = {p // 8 for p in (program, instrument.program)}
-    return len(families) == 1 or families == {5, 6}
+    families = {program // _PROGRAMS_PER_FAMILY, instrument.program // _PROGRAMS_PER_FAMILY}
+    return len(families) == 1 or families == _STRING_FAMILIES

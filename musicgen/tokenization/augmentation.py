@@ -1,0 +1,90 @@
+"""Augmentation: random changes of training crops that keep them grammatical."""
+
+import numpy as np
+
+from musicgen.tokenization.codec import Codec
+from musicgen.tokenization.crops import Crops
+from musicgen.tokenization.transposition import Transposition
+from musicgen.tokenization.vocabulary import IntArray, within
+
+Rng = np.random.Generator
+
+REACH = {"Pitch": 7, "Duration": 3, "Chord": 140}
+"""How far `Augmentation.scramble` moves the ids of a family; all chords are within reach."""
+
+_SCRAMBLE_PROBABILITY = 0.5  # of a crop's or a passage's values
+_MAX_PASSAGES, _MAX_PASSAGE_BARS = 3, 4
+
+
+class Augmentation:
+    """Random training crops.
+
+    Args:
+        codec: the tokenizer.
+        crops: its crops.
+        max_transposition: the largest transposition of a crop, in semitones.
+    """
+
+    def __init__(self, codec: Codec, crops: Crops, max_transposition: int) -> None:
+        self.crops, self.max_transposition = crops, max_transposition
+        self._families, self._size = codec.families, len(codec.vocabulary)
+        self._transposition = Transposition(codec)
+
+    def crop(
+        self, tokens: IntArray, starts: IntArray, length: int, *, bar_length: int, rng: Rng
+    ) -> IntArray:
+        """Return a random training crop from a bar on: grammatical, a new array. [<= length]
+
+        All pitches are transposed by one interval that keeps them in range.
+
+        Args:
+            tokens: a complete encoding. [L]
+            starts: `Crops.starts`, from the bar on; a piece without bars is its own crop.
+            bar_length: grid steps in a bar.
+        """
+        if not len(starts):
+            return self.crops.crop(tokens, starts, length)
+        window = self._changed_crop(tokens, starts, length, bar_length, rng)
+        down, up = self._transposition.room(window, self.max_transposition)
+        return self._transposition.transpose(window, int(rng.integers(-down, up + 1)))
+
+    def _changed_crop(
+        self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng
+    ) -> IntArray:
+        """Return the crop with the changes of the tokenizer before its transposition."""
+        return self.crops.crop(tokens, starts, length)
+
+    def scramble(self, window: IntArray, rng: Rng) -> IntArray:
+        """Return a crop of unfamiliar music, in which passages are repeated.
+
+        One to three passages of one to four bars are written over other bars of the crop. Random
+        maps change the pitches, durations and chords of half of the crops and passages. A model can
+        predict such a crop only by its repetitions, which trains a copy head. [L] -> [any length]
+        """
+        bar_lines = np.flatnonzero(within(window, self._families.get("Bar", range(0))))
+        start, *bars = np.split(self._random_map(window, rng)[window], bar_lines)
+        num_whole = len(bars) - 1  # the last may be cut
+        for _ in range(rng.integers(1, _MAX_PASSAGES + 1)):
+            size = int(rng.integers(1, _MAX_PASSAGE_BARS + 1))
+            if num_whole < 2 * size:
+                continue
+            first, second = np.sort(rng.integers(num_whole - 2 * size + 1, size=2))
+            table = self._random_map(window, rng)
+            passage = [table[bar] for bar in bars[first : first + size]]
+            for place in (first, second + size):
+                bars[place : place + size] = passage
+        return np.concatenate([start, *bars])
+
+    def _random_map(self, window: IntArray, rng: Rng) -> IntArray:
+        """Return the new id of each id: unchanged with probability .5, else one near it. [V]
+
+        Ids of pitches, durations and chords become others of the window.
+        """
+        table = np.arange(self._size)
+        if rng.random() >= _SCRAMBLE_PROBABILITY:
+            return table
+        for family, reach in REACH.items():
+            ids = window[within(window, self._families.get(family, range(0)))]
+            for token in np.unique(ids):
+                table[token] = rng.choice(ids[np.abs(ids - token) <= reach])
+        return table

@@ -1,0 +1,110 @@
+"""Coordinates: where each token of a sequence is."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from musicgen.errors import ParameterError
+from musicgen.tokenization.chords.symbols import chord_number
+from musicgen.tokenization.codec import Codec
+from musicgen.tokenization.grammar import latest
+from musicgen.tokenization.vocabulary import IntArray, within
+
+
+class Coordinates:
+    """The coordinates of tokens, for whole sequences and token by token.
+
+    Each depends on the tokens up to its own, and is an integer >= 0:
+
+    - `index`: number of the token, from 0.
+    - `time`: musical time in grid steps from the first bar.
+    - `bar`: number of the bar, from 0; crops count from their first.
+    - `beat`: position in the bar, in grid steps.
+    - `pitch`: MIDI pitch of the latest note of an instrument with pitches; 0 before the first.
+    - `chord`: `chord_number` of the latest chord; 0 before the first.
+
+    Attributes:
+        names: the coordinates that tokens of this codec have.
+        values: the pitch and the chord that each token gives, -1 where they stay. [V] each.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._bars = codec.families.get("Bar", range(0))
+        self.values = _values(codec)
+        self.names = ["index", "time", "bar", "beat", *self.values]
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise `ParameterError` if the tokens lack one of the named coordinates."""
+        if missing := [name for name in names if name not in self.names]:
+            expected = f"expected some of {', '.join(self.names)}: the tokens have no other"
+            raise ParameterError("coordinates", ", ".join(missing), expected)
+
+    def of(
+        self, tokens: IntArray, names: Sequence[str], *, bar_length: int | None = None
+    ) -> IntArray:
+        """Return the named coordinates of ids. [L] -> [L, len(names)].
+
+        Args:
+            bar_length: grid steps in a bar, for tokens without bars; None: a bar of four quarters.
+        """
+        tokens = np.asarray(tokens, dtype=np.int64)
+        times = self._codec.times(tokens)
+        columns = {"index": np.arange(len(tokens)), "time": times}
+        if self._bars:
+            is_bar = within(tokens, self._bars)
+            columns["bar"] = np.maximum(np.cumsum(is_bar) - 1, 0)
+            columns["beat"] = times - latest(0, is_bar, times)
+        else:
+            length = bar_length or 4 * self._codec.steps_per_beat
+            columns["bar"], columns["beat"] = np.divmod(times, length)
+        for name in names:
+            if name in self.values:
+                new = self.values[name][tokens]
+                columns[name] = latest(0, new >= 0, new)
+        return np.stack([columns[name] for name in names], axis=1)
+
+    def next(
+        self,
+        names: Sequence[str],
+        before: Tensor,
+        tokens: Tensor,
+        positions: IntArray,
+        bar_lengths: Tensor,
+    ) -> Tensor:
+        """Return the coordinates of one more token of each sequence, on the CPU. [B, len(names)]
+
+        Args:
+            names: `index`, or `index`, `time` and more.
+            before: those of the token before. [B, len(names)]
+            tokens: the ids. [B]
+            positions: `GrammarState.positions` after them. [B, 2]
+            bar_lengths: grid steps in a bar. [B]
+        """
+        index, time = torch.from_numpy(positions).unbind(1)
+        columns = {"index": index, "time": time}
+        for i, name in enumerate(names[2:], start=2):
+            old = before[:, i]
+            if name in self.values:
+                new = torch.from_numpy(self.values[name])[tokens]
+                columns[name] = torch.where(new < 0, old, new)
+            elif self._bars:
+                is_bar = (tokens >= self._bars.start) & (tokens < self._bars.stop)
+                passed = old + time - before[:, 1]
+                columns[name] = old + is_bar if name == "bar" else torch.where(is_bar, 0, passed)
+            else:
+                columns[name] = time // bar_lengths if name == "bar" else time % bar_lengths
+        return torch.stack([columns[name] for name in names], dim=1)
+
+
+def _values(codec: Codec) -> dict[str, IntArray]:
+    """Return `Coordinates.values`."""
+    pitch = np.where(codec.pitch_ranks < 0, -1, codec.pitch_ranks + codec.pitches.start)
+    pitch[codec.families.get("NoteOff", range(0))] = -1
+    values = {"pitch": pitch}
+    if chords := codec.families.get("Chord"):
+        values["chord"] = np.full(len(codec.vocabulary), -1)
+        values["chord"][chords] = [chord_number(i) for i in range(len(chords))]
+    return values

@@ -1,0 +1,64 @@
+"""Part order: which parts stand first in their bars, so that others are written to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from musicgen.errors import UserError
+from musicgen.midi import Score
+from musicgen.tokenization.quantization import UNMOVED
+from musicgen.tokenization.vocabulary import IntArray
+
+Rng = np.random.Generator
+
+
+class KeptParts(NamedTuple):
+    """The conditioning tokens of a piece of which some parts are kept, and others are written.
+
+    Attributes:
+        given: the conditioning tokens, -1 for what is to be written, see `Grammar.give`. [L]
+        roles: the decoded track that each of the score's tracks is; None: none.
+        written: the target parts: the decoded tracks to be written.
+        start: grid step from which they replace the score's.
+        stop: grid step at which the last bar of `given` ends; None: with the ids.
+        places: ticks of the score, and where they are in its whole bars, see `relocate`. [2, N]
+    """
+
+    given: IntArray
+    roles: Sequence[int | None]
+    written: Sequence[int]
+    start: int = 0
+    stop: int | None = None
+    places: IntArray = UNMOVED
+
+
+class PartOrder:
+    """The order of parts in the tokens of a piece. This default is one that cannot be changed."""
+
+    def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
+        """Return a training crop in another order of its parts, by the settings' probabilities.
+
+        [L] -> [any length]
+        """
+        return window
+
+    def keep_parts(
+        self, score: Score, names: Sequence[str], first: int, end: int | None
+    ) -> KeptParts:
+        """Return a piece in an order in which some parts lead, so that others are written to them.
+
+        Args:
+            names: of the decoded tracks that lead.
+            first: tick up to which the other parts are given, too.
+            end: tick at which the writing ends; None: with the piece.
+
+        Raises:
+            UserError: the tokens have no such order, or the piece has no such parts.
+        """
+        raise UserError(
+            "keep and rewrite need a model whose tokens have the parts of a bar one after another "
+            "(tokenizer=songs); keep also works with voices, such as checkpoint=bach-chorales"
+        )

@@ -1,0 +1,138 @@
+"""The order of parts in the bars of a song: those that lead stand first in all bars."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from musicgen.errors import ParameterError
+from musicgen.midi import KeySignature, Score, Track, pitched_notes
+from musicgen.midi.key import Key, find_key
+from musicgen.tokenization.bars import InBars
+from musicgen.tokenization.grammar import latest
+from musicgen.tokenization.part_order import KeptParts, PartOrder, Rng
+from musicgen.tokenization.quantization import relocate
+from musicgen.tokenization.songs.grammar import part_order
+from musicgen.tokenization.vocabulary import IntArray, within
+
+MAX_PARTS = 8  # there are 2 to the power of their number orders
+
+_SINGLE_PROBABILITY = 0.5  # of the crops in which parts lead; in the others any set leads
+
+
+def key_of(score: Score) -> Key:
+    """Return the key of a score without key signatures: found from its notes, else C major."""
+    return find_key(pitched_notes(score)) or Key(0, major=True)
+
+
+class SongsPartOrder(PartOrder):
+    """The orders of parts, chords among them.
+
+    Args:
+        tokenizer: the codec.
+        lead_probability: share of the training crops in which other parts than chords lead.
+    """
+
+    def __init__(self, tokenizer: InBars, lead_probability: float) -> None:
+        self.tokenizer, self.lead_probability = tokenizer, lead_probability
+        self._families, self._instruments = tokenizer.families, tokenizer.instruments
+
+    def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
+        if rng.random() >= self.lead_probability:
+            return window
+        ids = self._families["Part"]
+        is_part = within(window, ids[: len(self._instruments)])
+        present = np.unique(window[is_part]) - ids.start
+        leads = np.isin(np.arange(len(ids)), rng.permutation(present)[:1])
+        if rng.random() >= _SINGLE_PROBABILITY:
+            return self.lead(window, leads.tolist())
+        return self.lead(window, (rng.random(len(ids)) < 0.5).tolist())
+
+    def lead(self, tokens: IntArray, parts: Sequence[bool]) -> IntArray:
+        """Return ids [L] in the order in which, in each bar, some parts come before the others.
+
+        The last bar is left out if it may be incomplete: if there is no EOS. -> [<= L].
+
+        Args:
+            parts: whether each part leads, chords among them.
+        """
+        eos = self._families["EOS"].start
+        bars = np.flatnonzero(within(tokens, self._families["Bar"]))
+        if tokens[-1] != eos:
+            if len(bars) < 2:
+                return tokens
+            tokens = tokens[: bars[-1]]
+        bar = np.cumsum(within(tokens, self._families["Bar"]))
+        is_part = within(tokens, self._families["Part"])
+        begins = is_part | (np.diff(bar, prepend=0) > 0)
+        part = np.where(is_part, tokens - self._families["Part"].start, -1)
+        section = latest(-1, begins, part)  # -1: the header
+        order = part_order(len(self._instruments), self.tokenizer.chords)
+        order = order + MAX_PARTS * ~np.array(parts)
+        place = np.where(section < 0, -2, order[section])
+        place[tokens == eos] = 2 * MAX_PARTS
+        return tokens[np.lexsort((place, bar))]
+
+    def keep_parts(
+        self, score: Score, names: Sequence[str], first: int, end: int | None
+    ) -> KeptParts:
+        report, lines, signatures = self.tokenizer.in_bars(score)
+        ticks = relocate(np.array([first, end or 0]), report.places)
+        nearest_lines = np.abs(lines - report.grid(ticks)[:, None]).argmin(axis=1)
+        start, stop = lines[nearest_lines].tolist()
+        if first == 0:  # the silence before an upbeat is written, too
+            start = 0
+        score = report.score
+        roles = [self.tokenizer.find_track(track) for track in score.tracks]
+        leads, written = self._leads_and_written(score, roles, names)
+        if end is not None and not score.key_signatures:  # that of all bars, not of the kept ones
+            key = KeySignature(0, key_of(score).fifths)
+            score = replace(score, key_signatures=[key])
+        start_tick = round(start * score.ticks_per_beat / self.tokenizer.steps_per_beat)
+        before = score.clip(0, start_tick).tracks
+        tracks: list[Track] = []
+        for track, role, earlier in zip(score.tracks, roles, before, strict=True):
+            is_kept = role is not None and leads[role]
+            tracks.append(track if is_kept else earlier)
+        ids = self.lead(self.tokenizer.encode(replace(score, tracks=tracks)), leads)[:-1]
+        bar_tokens = self._families["Bar"].start + signatures
+        bars = np.split(ids, np.flatnonzero(within(ids, self._families["Bar"])))[1:]
+        if end is None:
+            whole = self.tokenizer.encode(score)
+            last = int(within(whole, self._families["Bar"]).sum())
+        else:
+            last = int(np.searchsorted(lines, stop))
+        bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
+        given: list[int] = []
+        for bar, line in zip(bars[:last], lines.tolist(), strict=False):
+            given += bar.tolist()
+            if line >= start:
+                given.append(-1)
+        given.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
+        return KeptParts(np.array(given), roles, written, start, int(lines[last]), report.places)
+
+    def _leads_and_written(
+        self, score: Score, roles: Sequence[int | None], names: Sequence[str]
+    ) -> tuple[list[bool], list[int]]:
+        """Return whether each part is kept, chords among them, and the parts to be written.
+
+        Raises:
+            ParameterError: the score has no notes of a named part.
+        """
+        known = [instrument.name.lower() for instrument in self._instruments]
+        asked = [name.lower() for name in names]
+        played = {
+            role
+            for track, role in zip(score.tracks, roles, strict=True)
+            if role is not None and len(track.notes)
+        }
+        leads = [part in played and name in asked for part, name in enumerate(known)]
+        if sum(leads) < len(asked):
+            of_piece = ", ".join(known[part] for part in sorted(played))
+            raise ParameterError("keep", ",".join(names), f"expected some of its parts: {of_piece}")
+        written = [part for part in sorted(played) if not leads[part]]
+        if not written:
+            written = [part for part in range(len(known)) if not leads[part]][:1]
+        if self.tokenizer.chords:
+            leads.append(False)
+        return leads, written
