@@ -33,7 +33,6 @@ UNFINISHED = {
     "musicgen/midi/tracks.py",
     "musicgen/models/layer.py",
     "musicgen/models/transformer.py",
-    "musicgen/tokenization/base.py",
     "musicgen/tokenization/chorale/grammar.py",
     "musicgen/tokenization/remi/grammar.py",
     "musicgen/tokenization/songs/grammar.py",

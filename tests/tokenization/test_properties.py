@@ -13,7 +13,7 @@ from musicgen.midi import NOTE, TEMPO, KeySignature, Marker, Score, TimeSignatur
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs, Tokenizer
 from tests.tokenization.conftest import random_crop
 
-METRES = ["4/4", "3/4", "2/4", "6/8", "7/8", "2/2", "5/4"]
+SIGNATURES = ["4/4", "3/4", "2/4", "6/8", "7/8", "2/2", "5/4"]
 TRACKS = [
     {"name": "Bass", "program": 33},
     {"name": "Drums", "is_drum": True},
@@ -23,7 +23,7 @@ TRACKS = [
 
 REMIS = st.builds(
     REMI,
-    time_signatures=st.lists(st.sampled_from(METRES), min_size=1, max_size=4, unique=True),
+    time_signatures=st.lists(st.sampled_from(SIGNATURES), min_size=1, max_size=4, unique=True),
     positions_per_beat=st.sampled_from([2, 4, 6, 12, 240]),
     pitch_range=st.sampled_from([(21, 108), (0, 127), (60, 62)]),
     velocity_bins=st.sampled_from([(40, 86, 2), (3, 127, 4), (64, 64, 1)]),
@@ -53,7 +53,7 @@ PARTS = [
 SONGS = st.builds(
     Songs,
     parts=st.lists(st.sampled_from(PARTS), min_size=1, unique_by=lambda part: part["name"]),
-    time_signatures=st.lists(st.sampled_from(METRES), min_size=1, max_size=4, unique=True),
+    time_signatures=st.lists(st.sampled_from(SIGNATURES), min_size=1, max_size=4, unique=True),
     pitch_range=st.sampled_from([(21, 108), (60, 62)]),
     velocity_bins=st.sampled_from([None, (3, 127, 4)]),
     tempo_bins=st.sampled_from([None, (30, 240, 37)]),

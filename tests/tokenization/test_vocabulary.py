@@ -47,7 +47,7 @@ def test_each_frozen_vocabulary_is_a_choice_or_the_default_of_its_class():
         assert kind().settings() == named[kind.name].settings()
 
 
-NO_METRES = [[], ["4/4", "4/4"], ["7/32"], ["4"], ["4/3"], ["0/4"], ["4/4 "], [4], ["100/4"]]
+NO_SIGNATURES = [[], ["4/4", "4/4"], ["7/32"], ["4"], ["4/3"], ["0/4"], ["4/4 "], [4], ["100/4"]]
 
 
 def test_files_that_are_no_tokenizer_are_named(tmp_path):
@@ -127,7 +127,7 @@ def test_tokenizers_from_before_the_maximum_length_of_notes_load():
         lambda: REMI(velocity_bins=(0, 127, 1)),  # 0 would be a note off
         lambda: REMI(tempo_bins=(1, 200, 1)),  # slower than MIDI can store
         lambda: REMI(max_bars=0),
-        *(lambda names=names: REMI(time_signatures=names) for names in NO_METRES),
+        *(lambda names=names: REMI(time_signatures=names) for names in NO_SIGNATURES),
         lambda: Chorale(max_transposition=-1),
         lambda: Groove2Groove(max_drum_beats=1.5),
         lambda: Groove2Groove(skip_bar_probability=1.5),

@@ -37,7 +37,7 @@ function makePrompt(tokenizer, score, maxBars) {
   return { ...prompt, frame: frameOf(score, startTick) };
 }
 
-/** Return a score without its silences of more than 64 bars, as musicgen/tokenization/remi/metre.py has it. */
+/** Return a score without its silences of more than 64 bars, as musicgen/tokenization/whole_bars.py has it. */
 function withoutLongGaps(score) {
   const notes = allNotes(score).sort((a, b) => a[0] - b[0]);
   const lines = barsOf(score, 2 ** 16).map(([start]) => start);
