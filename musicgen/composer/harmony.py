@@ -78,12 +78,16 @@ def nearest(pitches: tuple[int, ...], target: float) -> int:
 
 
 @cache
-def voice(
+def close_voicing(
     chord: Chord, previous: tuple[int, ...], low: int, high: int, size: int
 ) -> tuple[int, ...]:
     """Return the close-position voicing in [low, high] that moves least from the previous one.
 
-    Seventh chords in three voices omit the fifth.
+    Of seventh chords, three notes omit the fifth.
+
+    Args:
+        previous: the pitches before; empty: the middle of the range counts.
+        size: number of notes.
     """
     tones = chord.pitch_classes
     if len(tones) > size:

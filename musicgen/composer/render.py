@@ -7,14 +7,15 @@ from typing import TypeVar
 import numpy as np
 
 from musicgen.midi import NOTE, NoteArray, sort_notes
+from musicgen.tokenization.overlaps import end_before_next
 
 V = TypeVar("V")
 Rows = list[tuple[int, int, int, int]]
 """Onset and length in steps, pitch, velocity."""
 
 
-def remove_overlaps(rows: Rows, step: int) -> NoteArray:
-    """Return the notes of a part without overlaps at one pitch.
+def notes_of_part(rows: Rows, step: int) -> NoteArray:
+    """Return the notes of a part, without overlaps at one pitch.
 
     Of notes of one pitch with the same onset, the loudest stays. A note ends at the latest where
     the next one of its pitch begins.
@@ -30,9 +31,7 @@ def remove_overlaps(rows: Rows, step: int) -> NoteArray:
     notes = notes[order]
     _, first = np.unique(notes["pitch"] << 32 | notes["onset"], return_index=True)
     notes = notes[first]
-    same = notes["pitch"][1:] == notes["pitch"][:-1]
-    gap = np.where(same, np.diff(notes["onset"]), np.iinfo(np.int64).max)
-    notes["duration"][:-1] = np.minimum(notes["duration"][:-1], gap)
+    notes["duration"] = end_before_next(notes["pitch"], notes["onset"], notes["duration"])
     return sort_notes(notes)
 
 

@@ -122,7 +122,8 @@ class Tokenizer(Codec):
 def _named_classes(base: type) -> dict[str, type[Tokenizer]]:
     """Return the subclasses of a class, at any depth, by the names that they define."""
     classes: dict[str, type[Tokenizer]] = {}
-    for subclass in base.__subclasses__():
+    subclasses: Sequence[type[Tokenizer]] = base.__subclasses__()
+    for subclass in subclasses:
         if "name" in vars(subclass):
             classes[subclass.name] = subclass
         classes |= _named_classes(subclass)

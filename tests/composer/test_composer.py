@@ -15,10 +15,10 @@ from musicgen.composer import FAMILIES, compose_band, compose_corpus, compose_gr
 from musicgen.composer.groove.bands import _strum
 from musicgen.composer.groove.patterns import parse
 from musicgen.composer.groove.song import PARTS
-from musicgen.composer.harmony import Chord, lead_basses, scale_over, spell, voice
+from musicgen.composer.harmony import Chord, close_voicing, lead_basses, scale_over, spell
 from musicgen.composer.pop.song import compose_song
 from musicgen.composer.pop.texture import TEXTURES
-from musicgen.composer.render import remove_overlaps
+from musicgen.composer.render import notes_of_part
 from musicgen.metrics.descriptors import in_key_share
 from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated_bar_share
 from musicgen.metrics.style import style_similarity
@@ -262,9 +262,9 @@ def test_scales_voicings_and_inversions():
     assert scale_over(Chord(4, "7", 4), Key(0, major=True)) == (0, 2, 4, 5, 8, 11)
     assert scale_over(Chord(0, "M", 0), Key(0, major=True)) == (0, 2, 4, 5, 7, 9, 11)
     # Voicings move least: C E G to F: C stays, E and G rise to F and A.
-    assert voice(Chord(5, "M", 5), (60, 64, 67), 57, 70, 3) == (60, 65, 69)
+    assert close_voicing(Chord(5, "M", 5), (60, 64, 67), 57, 70, 3) == (60, 65, 69)
     # A seventh chord in three voices leaves its fifth out.
-    assert {p % 12 for p in voice(Chord(7, "7", 7), (60, 64, 67), 57, 70, 3)} == {7, 11, 5}
+    assert {p % 12 for p in close_voicing(Chord(7, "7", 7), (60, 64, 67), 57, 70, 3)} == {7, 11, 5}
     # Inversions make the bass move by step.
     chords = [spell(numeral, 0) for numeral in ("I", "V", "vi")]
     assert [chord.bass for chord in lead_basses(chords, keep=set())] == [0, 11, 9]
@@ -276,7 +276,7 @@ def test_chords_are_strummed_and_overlaps_at_one_pitch_removed():
     _strum(chord, 1)
     assert chord[:, :3].tolist() == [[1, 11, 64], [0, 12, 60], [24, 2, 72], [2, 10, 67]]
     rows = [(0, 8, 60, 50), (4, 4, 60, 60), (4, 2, 60, 70), (0, 8, 64, 50)]
-    notes = remove_overlaps(rows, step=10)
+    notes = notes_of_part(rows, step=10)
     assert notes.tolist() == [(0, 40, 60, 50), (0, 80, 64, 50), (40, 20, 60, 70)]
 
 

@@ -12,7 +12,7 @@ from musicgen.composer.draw import chance, generator, pick
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.patterns import Family
 from musicgen.composer.groove.song import STEP, compose_from_family
-from musicgen.composer.render import remove_overlaps
+from musicgen.composer.render import notes_of_part
 from musicgen.midi import Score
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -51,7 +51,7 @@ def compose_band(seed: int, band: int, song: int) -> Score:
             rows[:, 0] += late[rows[:, 0] % _BEAT]
         loudness = own.normal(0, 8) + song_rng.normal(0, own.uniform(0, 8), len(rows))
         rows[:, 3] = np.clip(rows[:, 3] + loudness.round(), 20, 127)
-        tracks.append(replace(track, notes=remove_overlaps([*map(tuple, rows.tolist())], STEP)))
+        tracks.append(replace(track, notes=notes_of_part([*map(tuple, rows.tolist())], STEP)))
     return replace(score, tracks=tracks)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from musicgen.composer.draw import chance, generator, pick
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.patterns import BAR, DRUM_KEYS, Family, Hit, Pattern, parse
-from musicgen.composer.harmony import Chord, ladder, nearest, spell, voice
-from musicgen.composer.render import Rows, changes, remove_overlaps
+from musicgen.composer.harmony import Chord, close_voicing, ladder, nearest, spell
+from musicgen.composer.render import Rows, changes, notes_of_part
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, Marker, Score, TimeSignature, Track
 
 STEP = TICKS_PER_BEAT // 12
@@ -72,7 +72,7 @@ def compose_from_family(family: Family, seed: int, name: str, style: int, song: 
             rows = _drum_part(rng, drawn, phrase_bars)
         else:
             rows = _pitched_part(drawn, part, chords, phrase_bars)
-        notes = remove_overlaps(rows, STEP)
+        notes = notes_of_part(rows, STEP)
         tracks.append(Track(part, drawn.programs.get(part, 0), part == "Drums", notes))
     return Score(
         TICKS_PER_BEAT,
@@ -181,7 +181,8 @@ def _pitched_part(
     for bar, (chord, (letter, number, _)) in enumerate(zip(chords, phrase_bars, strict=True)):
         following = chords[bar + 1] if bar + 1 < len(chords) else chord
         root = nearest(ladder((chord.bass,), low, low + 12), (root + low + 6) / 2)
-        voicing = voice(chord, voicing, low, high, 4 if len(chord.pitch_classes) == 4 else 3)
+        size = 4 if len(chord.pitch_classes) == 4 else 3
+        voicing = close_voicing(chord, voicing, low, high, size)
         hits = style.arrangements[letter][part][number % 2]
         if bar == len(chords) - 1:  # the piece ends with one long stroke
             hits = [Hit(0, BAR, "1" if part == "Bass" else "c")] if hits else []

@@ -22,7 +22,7 @@ from musicgen.composer.pop.melody import (
 )
 from musicgen.composer.pop.progressions import Bar, close, draw_section, draw_sevenths, realise
 from musicgen.composer.pop.texture import Textures, draw_texture, play
-from musicgen.composer.render import Rows, changes, remove_overlaps
+from musicgen.composer.render import Rows, changes, notes_of_part
 from musicgen.midi import (
     CHOIR_AAHS,
     TEMPO,
@@ -166,11 +166,11 @@ def _compose(song: _Song) -> Score:
         tonic = song.key.tonic + section.shift + 3 * (song.mode == "minor")
         keys.append((start * _STEP, (7 * tonic + 5) % 12 - 5))
         start += section.num_bars * metre.bar
-    tracks = [Track("Voice", CHOIR_AAHS, False, remove_overlaps(voice, _STEP))] if song.sung else []
+    tracks = [Track("Voice", CHOIR_AAHS, False, notes_of_part(voice, _STEP))] if song.sung else []
     piano += [] if song.sung else voice
     return Score(
         TICKS_PER_BEAT,
-        [*tracks, Track("Piano", 0, False, remove_overlaps(piano, _STEP))],
+        [*tracks, Track("Piano", 0, False, notes_of_part(piano, _STEP))],
         np.array(changes(tempos), TEMPO),
         [TimeSignature(0, *map(int, metre.name.split("/")))],
         [Marker(*change) for change in changes(markers)],

@@ -8,28 +8,28 @@ import numpy as np
 
 from musicgen.composer.draw import chance, pick
 from musicgen.composer.groove.patterns import parse
-from musicgen.composer.harmony import Chord, ladder, nearest, voice
+from musicgen.composer.harmony import Chord, close_voicing, ladder, nearest
 from musicgen.composer.pop.melody import Harmony, Metre
 from musicgen.composer.render import Rows
 
 BASS, OCTAVE, FIFTH, TENTH = -1, -2, -3, -4
-"""Voices of the left hand; those >= 0 are notes of the right hand's chord."""
+"""Tones of the left hand; those >= 0 are notes of the right hand's chord."""
 
-_BASS_RANGE = (29, 47)
+_BASS_RANGE, _BASS_CENTRE = (29, 47), 38
 _CHORD_RANGE = (50, 67)
 CHORD = (0, 1, 2)
-_SYMBOLS = {  # in texts: voices of the left hand, the chord, its notes
+_SYMBOLS = {  # in texts: tones of the left hand, the chord, its notes
     "1": (BASS,), "8": (OCTAVE,), "o": (BASS, OCTAVE), "5": (FIFTH,), "3": (TENTH,), "x": CHORD,
     "a": (0,), "b": (1,), "c": (2,), "d": (3,),
 }  # fmt: skip
 
 
 class Stroke(NamedTuple):
-    """Voices struck together: step in the bar, length in steps, and velocity offset."""
+    """Tones struck together: step in the bar, length in steps, and velocity offset."""
 
     step: int
     length: int
-    voices: tuple[int, ...]
+    tones: tuple[int, ...]
     accent: int = 0
 
 
@@ -40,12 +40,12 @@ Textures = tuple[Texture, Texture]
 
 def _low(rng: np.random.Generator, *, moving: float) -> Texture:
     """Draw a left hand of long notes: octaves or single notes, once or twice a bar."""
-    voices = pick(rng, {(BASS,): 1, (BASS, OCTAVE): 2})
+    tones = pick(rng, {(BASS,): 1, (BASS, OCTAVE): 2})
     if not chance(rng, moving):
-        return [Stroke(0, 16, voices, 2)]
+        return [Stroke(0, 16, tones, 2)]
     second = pick(rng, (6, 8, 8, 10, 12))
-    answer = pick(rng, (voices, (FIFTH,), (BASS,)))
-    return [Stroke(0, second, voices, 2), Stroke(second, 16 - second, answer)]
+    answer = pick(rng, (tones, (FIFTH,), (BASS,)))
+    return [Stroke(0, second, tones, 2), Stroke(second, 16 - second, answer)]
 
 
 def _block(rng: np.random.Generator, off: int) -> Texture:
@@ -125,11 +125,11 @@ def _walking(rng: np.random.Generator, off: int) -> Texture:
 def _sparse(rng: np.random.Generator, off: int) -> Texture:
     """Draw a held chord and an echo of two or three of its notes."""
     onsets = pick(rng, ((4, 8), (8, 12), (4, 8, 12), (8, 8 + off, 12), (4, 4 + off, 8)))
-    voices = pick(rng, ((1, 2, 3), (2, 1, 0), (2, 3, 2), (0, 1, 2)))
+    echo = pick(rng, ((1, 2, 3), (2, 1, 0), (2, 3, 2), (0, 1, 2)))
     return [
         Stroke(0, 16, (BASS, FIFTH), 2),
         *_chords((0,), hold=True),
-        *(Stroke(step, 16 - step, (v,), -2) for step, v in zip(onsets, voices, strict=False)),
+        *(Stroke(step, 16 - step, (tone,), -2) for step, tone in zip(onsets, echo, strict=False)),
     ]
 
 
@@ -207,54 +207,92 @@ def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metr
 def play(textures: Textures, harmony: Harmony, *, ends: bool) -> Rows:
     """Return (onset, length, pitch, accent) rows, in steps; the last bar of a section is held.
 
-    Where a piece `ends`, the last bar is one chord. Voicings move least; strokes end with chords.
+    A voicing moves as little as possible from the one before it; strokes end with their chord.
+
+    Args:
+        ends: whether the piece ends here; its last bar is one chord.
     """
     rows: Rows = []
-    voicing: tuple[int, ...] = ()
-    bass = 38
-    chord: Chord | None = None
-    rooted = False  # whether the chord's bass has been struck
-    end, split, num_bars = harmony.metre.bar, harmony.metre.split, len(harmony.bars)
+    hands = _Hands()
+    end, split = harmony.metre.bar, harmony.metre.split
     for bar, chords in enumerate(harmony.bars):
         texture = textures[bar % 2]
-        if bar == num_bars - 1 and ends:
-            texture = [Stroke(0, end, (BASS, OCTAVE), 2), Stroke(0, end, CHORD)]
-        elif bar == num_bars - 1 and num_bars > 2:
-            texture = [
-                s._replace(length=end - s.step if s.step + s.length >= split else s.length)
-                for s in texture
-                if s.step < split
-            ]
-        if len(chords) == 2:  # mark every change of chord within the bar
-            if not any(s.step == split and min(s.voices) < 0 for s in texture):
-                texture = [*texture, Stroke(split, end - split, (BASS,), 1)]
-            if not any(s.step >= split and max(s.voices) >= 0 for s in texture):
-                texture = [*texture, Stroke(split, end - split, CHORD)]
+        if bar == len(harmony.bars) - 1:
+            texture = _last_bar(texture, harmony, ends)
+        if len(chords) == 2:
+            texture = _with_both_chords(texture, harmony.metre)
         for stroke in sorted(texture):
             onset = bar * end + stroke.step
-            if (now := harmony.at(onset)) != chord:
-                chord = now
-                bass = nearest(ladder((chord.bass,), *_BASS_RANGE), (bass + 38) / 2)
-                voicing = voice(chord, voicing, *_CHORD_RANGE, 3)
-                rooted = False
-            voices = stroke.voices
-            if not rooted and min(voices) < 0:
-                rooted = True
-                if BASS not in voices:
-                    voices = (BASS, *(v for v in voices if v >= 0))
-            until = (split if stroke.step < split and len(chords) == 2 else end) - stroke.step
-            rows += [
-                (onset, min(stroke.length, until), _pitch(v, chord, bass, voicing), stroke.accent)
-                for v in voices
-            ]
+            hands.move_to(harmony.at(onset))
+            is_before_split = stroke.step < split and len(chords) == 2
+            until = (split if is_before_split else end) - stroke.step
+            length = min(stroke.length, until)
+            rows += [(onset, length, pitch, stroke.accent) for pitch in hands.pitches(stroke.tones)]
     return rows
 
 
-def _pitch(v: int, chord: Chord, bass: int, voicing: tuple[int, ...]) -> int:
-    if v >= 0:
-        return voicing[v % len(voicing)] + 12 * (v // len(voicing))
-    if v in (BASS, OCTAVE):
-        return bass + 12 * (v == OCTAVE)
-    # Use the chord tone nearest to the interval, so that inverted chords keep their notes.
-    target = bass + (7 if v == FIFTH else 16)
-    return nearest(ladder(tuple(sorted(chord.pitch_classes)), bass + 1, bass + 24), target)
+def _last_bar(texture: Texture, harmony: Harmony, ends: bool) -> Texture:
+    """Return the texture of a section's last bar: one chord at the end of a piece, else held."""
+    end, split = harmony.metre.bar, harmony.metre.split
+    if ends:
+        return [Stroke(0, end, (BASS, OCTAVE), 2), Stroke(0, end, CHORD)]
+    if len(harmony.bars) <= 2:
+        return texture
+    held = []
+    for stroke in texture:
+        if stroke.step < split:
+            reaches_split = stroke.step + stroke.length >= split
+            length = end - stroke.step if reaches_split else stroke.length
+            held.append(stroke._replace(length=length))
+    return held
+
+
+def _with_both_chords(texture: Texture, metre: Metre) -> Texture:
+    """Return the texture of a bar in which the second of its two chords is struck, too."""
+    end, split = metre.bar, metre.split
+    if not any(s.step == split and min(s.tones) < 0 for s in texture):
+        texture = [*texture, Stroke(split, end - split, (BASS,), 1)]
+    if not any(s.step >= split and max(s.tones) >= 0 for s in texture):
+        texture = [*texture, Stroke(split, end - split, CHORD)]
+    return texture
+
+
+class _Hands:
+    """The pitches of both hands over one chord after another."""
+
+    def __init__(self) -> None:
+        self.chord: Chord | None = None
+        self.bass = _BASS_CENTRE
+        self.voicing: tuple[int, ...] = ()
+        self.has_bass = False  # whether the chord's bass has been struck
+
+    def move_to(self, chord: Chord) -> None:
+        """Take the bass and the voicing of a chord that are nearest to those before."""
+        if chord == self.chord:
+            return
+        self.chord, self.has_bass = chord, False
+        basses = ladder((chord.bass,), *_BASS_RANGE)
+        self.bass = nearest(basses, (self.bass + _BASS_CENTRE) / 2)
+        self.voicing = close_voicing(chord, self.voicing, *_CHORD_RANGE, 3)
+
+    def pitches(self, tones: tuple[int, ...]) -> list[int]:
+        """Return the pitches of a stroke's tones; the left hand begins each chord with its bass."""
+        if not self.has_bass and min(tones) < 0:
+            self.has_bass = True
+            if BASS not in tones:
+                tones = (BASS, *(tone for tone in tones if tone >= 0))
+        return [self._pitch(tone) for tone in tones]
+
+    def _pitch(self, tone: int) -> int:
+        if tone >= 0:
+            octave, index = divmod(tone, len(self.voicing))
+            return self.voicing[index] + 12 * octave
+        if tone == BASS:
+            return self.bass
+        if tone == OCTAVE:
+            return self.bass + 12
+        # Use the chord tone nearest to the interval, so that inverted chords keep their notes.
+        assert self.chord is not None
+        target = self.bass + (7 if tone == FIFTH else 16)
+        tones = ladder(tuple(sorted(self.chord.pitch_classes)), self.bass + 1, self.bass + 24)
+        return nearest(tones, target)
