@@ -27,7 +27,7 @@ class Augmentation:
 
     def __init__(self, codec: Codec, crops: Crops, max_transposition: int) -> None:
         self.crops, self.max_transposition = crops, max_transposition
-        self._families, self._size = codec.families, len(codec.vocabulary)
+        self.families, self._size = codec.families, len(codec.vocabulary)
         self._transposition = Transposition(codec)
 
     def crop(
@@ -44,14 +44,17 @@ class Augmentation:
         """
         if not len(starts):
             return self.crops.crop(tokens, starts, length)
-        window = self._changed_crop(tokens, starts, length, bar_length, rng)
+        window = self.changed_crop(tokens, starts, length, bar_length, rng)
         down, up = self._transposition.room(window, self.max_transposition)
         return self._transposition.transpose(window, int(rng.integers(-down, up + 1)))
 
-    def _changed_crop(
+    def changed_crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng
     ) -> IntArray:
-        """Return the crop with the changes of the tokenizer before its transposition."""
+        """Return the crop with a tokenizer's own random changes, before it is transposed.
+
+        The default changes nothing. [<= length]
+        """
         return self.crops.crop(tokens, starts, length)
 
     def scramble(self, window: IntArray, rng: Rng) -> IntArray:
@@ -61,7 +64,7 @@ class Augmentation:
         maps change the pitches, durations and chords of half of the crops and passages. A model can
         predict such a crop only by its repetitions, which trains a copy head. [L] -> [any length]
         """
-        bar_lines = np.flatnonzero(within(window, self._families.get("Bar", range(0))))
+        bar_lines = np.flatnonzero(within(window, self.families.get("Bar", range(0))))
         start, *bars = np.split(self._random_map(window, rng)[window], bar_lines)
         num_whole = len(bars) - 1  # the last may be cut
         for _ in range(rng.integers(1, _MAX_PASSAGES + 1)):
@@ -84,7 +87,7 @@ class Augmentation:
         if rng.random() >= _SCRAMBLE_PROBABILITY:
             return table
         for family, reach in REACH.items():
-            ids = window[within(window, self._families.get(family, range(0)))]
+            ids = window[within(window, self.families.get(family, range(0)))]
             for token in np.unique(ids):
                 table[token] = rng.choice(ids[np.abs(ids - token) <= reach])
         return table

@@ -75,17 +75,18 @@ class BarCrops(Crops):
         for name, token in first_ids.items():
             families[name] = range(token, token + 1)
         of_header = {token for name in self.header for token in families[name]}
-        own = list(takewhile(of_header.__contains__, window[1:].tolist()))
-        known = np.array([*before, *own], np.int64)
+        old_header = list(takewhile(of_header.__contains__, window[1:].tolist()))
+        known = np.array([*before, *old_header], np.int64)
         header: list[int] = []
         for name in reversed(self.header):
             if name in first_ids:  # only where another token of the header follows
-                is_needed = len(header) > 0 or first_ids[name] in own
+                is_needed = len(header) > 0 or first_ids[name] in old_header
                 kept = [first_ids[name]] if is_needed else []
             else:
                 kept = known[within(known, families[name])][-1:].tolist()
             header = kept + header
-        return np.concatenate([window[:1], np.array(header, np.int64), window[1 + len(own) :]])
+        rest = window[1 + len(old_header) :]
+        return np.concatenate([window[:1], np.array(header, np.int64), rest])
 
 
 class CropsWithHeader(BarCrops):

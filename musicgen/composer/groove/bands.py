@@ -1,7 +1,7 @@
-"""Bands: songs in invented styles, each with touches, timing and registers of its own.
+"""Bands: songs in invented styles, with random articulation, timing and registers.
 
-The families are the styles that somebody thought of. An invented one takes patterns from all of
-them and draws others at random, so that a model learns to continue rhythms it has never met.
+An invented style takes patterns from all known families and draws others at random, so that a model
+learns to continue rhythms that it was not trained on.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ _BEAT = 12  # steps
 def compose_band(seed: int, band: int, song: int) -> Score:
     """Compose a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
 
-    Songs of a band share style, touch and timing. All numbers are >= 0.
+    Songs of a band share style, articulation and timing. All numbers are >= 0.
     """
     rng = generator("band", seed, band)
     family = _invent(rng) if chance(rng, _INVENTED) else pick(rng, tuple(FAMILIES.values()))
@@ -37,19 +37,20 @@ def compose_band(seed: int, band: int, song: int) -> Score:
     for part, track in enumerate(score.tracks):
         rows = np.stack([track.notes[name] for name in track.notes.dtype.names or ()], 1)
         rows[:, :2] //= STEP
-        own = generator("touch", seed, band, part)  # whatever the other parts draw
+        # A generator for each part, so that its draws do not depend on the other parts.
+        part_rng = generator("touch", seed, band, part)
         if track.is_drum:
-            rows[:, 1] = pick(own, (1, 1, 1, 2, 3, 4, 6))
+            rows[:, 1] = pick(part_rng, (1, 1, 1, 2, 3, 4, 6))
         else:
-            rows = _touch(own, rows, part)
+            rows = _articulate(part_rng, rows, part)
         if timing == "strummed" and not track.is_drum:
-            _strum(rows, int(own.integers(1, 3)))
+            _strum(rows, int(part_rng.integers(1, 3)))
         elif timing == "loose":
             moved = (song_rng.random(len(rows)) < 0.25) * song_rng.choice([-1, 1], len(rows))
             rows[:, 0] = np.maximum(0, rows[:, 0] + moved)
         elif timing == "late":
             rows[:, 0] += late[rows[:, 0] % _BEAT]
-        loudness = own.normal(0, 8) + song_rng.normal(0, own.uniform(0, 8), len(rows))
+        loudness = part_rng.normal(0, 8) + song_rng.normal(0, part_rng.uniform(0, 8), len(rows))
         rows[:, 3] = np.clip(rows[:, 3] + loudness.round(), 20, 127)
         tracks.append(replace(track, notes=notes_of_part([*map(tuple, rows.tolist())], STEP)))
     return replace(score, tracks=tracks)
@@ -90,7 +91,7 @@ def _pattern(
     return pattern
 
 
-def _touch(rng: np.random.Generator, rows: IntArray, part: int) -> IntArray:
+def _articulate(rng: np.random.Generator, rows: IntArray, part: int) -> IntArray:
     """Change how long a part's notes sound and its register, and double some parts in octaves.
 
     The rows are onset and length in steps, pitch, velocity: [num_notes, 4].

@@ -16,7 +16,7 @@ class Songbook(Corpus):
     Args:
         root: folder below which the corpora's own folders are, unless they are absolute.
         corpora: by name.
-        weights: how often the pieces of a corpus stand in the songbook, by its name: 2 repeats
+        weights: how often the pieces of a corpus occur in the songbook, by its name: 2 repeats
             each, .5 takes every other one. Once by default.
     """
 
@@ -35,19 +35,21 @@ class Songbook(Corpus):
         pieces = []
         for name, corpus in self.corpora.items():
             with parameter_of(f"corpora.{name}"):
-                own = corpus.pieces()
+                of_corpus = corpus.pieces()
             times, part = divmod(self.weights.get(name, 1), 1)
-            copies = [own] * int(times) + [evenly_spaced(own, round(part * len(own)))]
+            copies = [of_corpus] * int(times)
+            copies.append(evenly_spaced(of_corpus, round(part * len(of_corpus))))
             for copy, chosen in enumerate(copies):
                 folder = f"{name} {copy + 1}" if copy else name
-                pieces += [
-                    replace(p, name=f"{folder}/{p.name}", group=f"{name}/{p.group}") for p in chosen
-                ]
+                for piece in chosen:
+                    group = f"{name}/{piece.group}"  # the same in all copies
+                    pieces.append(replace(piece, name=f"{folder}/{piece.name}", group=group))
         return pieces
 
     def read_piece(self, piece: Piece) -> Score:
-        name, _, own = piece.name.partition("/")
-        return self.corpora[name.split()[0]].read_piece(replace(piece, name=own))
+        folder, _, name = piece.name.partition("/")
+        corpus = self.corpora[folder.split()[0]]
+        return corpus.read_piece(replace(piece, name=name))
 
     def reader_id(self) -> str:
         return " ".join(corpus.reader_id() for corpus in self.corpora.values())

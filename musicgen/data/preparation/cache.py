@@ -109,7 +109,7 @@ def build_cache(
         why = f"{pieces[0].path}: {first.skipped}" if first else "there is none"
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {why}")
     (folder / NAMES).write_text(json.dumps([pieces[i].name for i in kept]))
-    # The first piece, by name, of the same music; pieces without another are their own.
+    # The original of a piece is the first one, by name, with the same music; it may be itself.
     by_name = sorted(kept, key=lambda i: pieces[i].name)
     sketches = _map(folder / _SKETCHES, np.uint64, -1, SKETCH_SIZE)
     originals = dict(zip(by_name, find_duplicates(sketches, by_name), strict=True))

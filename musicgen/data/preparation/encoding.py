@@ -15,8 +15,8 @@ from musicgen.tokenization.chords.recognition import ChordSource, with_chords
 from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_float
 
-# Increment it when the same files and settings give another cache.
-_FORMAT = 10
+# Increment it when the same files and settings give another cache, or a record has other fields.
+_FORMAT = 11
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PieceRecord:
         skipped: reason why it was left out; empty if it was not.
         bar_length: in grid steps.
         num_tokens, num_bars: numbers of tokens and of crop starts.
-        losses: what the encoding dropped, clipped or interpreted.
+        report: what the encoding changed or left out, in one line.
     """
 
     name: str
@@ -59,7 +59,7 @@ class PieceRecord:
     num_bars: int = 0
     notes_read: int = 0
     notes_kept: int = 0
-    losses: str = ""
+    report: str = ""
 
 
 class EncodedPiece(NamedTuple):
@@ -125,10 +125,10 @@ class PieceEncoder:
         summary = report.summary()
         summary.rules = [*score.repairs, *summary.rules]
         record.notes_read, record.notes_kept = summary.notes_read, summary.notes_kept
-        record.losses = summary.describe()
+        record.report = summary.describe()
         if summary.notes_kept == 0:
-            lost = f"no note that the {tokenizer.name} vocabulary can represent"
-            raise UserError(f"{lost} ({record.losses})")
+            reason = f"no note that the {tokenizer.name} vocabulary can represent"
+            raise UserError(f"{reason} ({record.report})")
         if summary.notes_kept < limits.min_notes:
             raise UserError(f"fewer than limits.min_notes={limits.min_notes} notes")
         if len(tokens) > limits.max_tokens:
@@ -138,8 +138,12 @@ class PieceEncoder:
         record.num_tokens, record.num_bars = len(tokens), len(starts)
         # 16 bits are enough for every vocabulary here, and halve the cache.
         assert len(tokenizer.vocabulary) <= np.iinfo(np.uint16).max
-        arrays = tokens.astype(np.uint16), starts.astype(np.int32), sketch(score)
-        return EncodedPiece(record, *arrays)
+        return EncodedPiece(
+            record,
+            tokens=tokens.astype(np.uint16),
+            crop_starts=starts.astype(np.int32),
+            sketch=sketch(score),
+        )
 
 
 def files_of(piece: Piece) -> list[Path]:

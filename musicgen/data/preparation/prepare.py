@@ -54,8 +54,8 @@ _COMMIT_SECONDS, _COMMIT_PIECES = 2.0, 4096
 class EncodedCorpus:
     """A corpus and the tokens of its pieces, which are computed on first use.
 
-    Unusable pieces are left out, and listed with the reason in the cache's `report.csv`, as are the
-    notes that the encoding lost. Pieces of the same music share a split, that of the first by name.
+    Unusable pieces are left out, and listed with the reason in the cache's `report.csv`, as is
+    what the encoding left out. Pieces of the same music share a split, that of the first by name.
 
     Args:
         cache_dir: folder of the token caches.

@@ -33,7 +33,7 @@ def write_report(
         writer.writerow(["piece", "kept", "split", *columns, "duplicate_of", "notes"])
         for record, split, original in zip(records, splits, originals, strict=True):
             counts = [record.num_tokens, record.num_bars, record.notes_read, record.notes_kept]
-            notes = record.skipped or record.losses
+            notes = record.skipped or record.report
             row = [record.name, not record.skipped, split, *counts, original, notes]
             writer.writerow(map(csv_cell, row))
             if record.name in named:

@@ -1,4 +1,4 @@
-"""Frames: the pitch of each of four voices in every sixteenth, and whose note is which."""
+"""Frames: the pitch of each of four voices in every sixteenth, and the voice of each note."""
 
 from collections.abc import Sequence
 from itertools import combinations, groupby
@@ -51,9 +51,11 @@ def frames_of_score(report: QuantizationReport, pitches: range, max_beats: int) 
     onset, duration, inside = report.notes_inside(notes)
     track, pitch, end = track[inside], notes["pitch"][inside], onset + duration
     present, number = np.unique(track, return_inverse=True)
-    own = [number == i for i in range(len(present))]
+    of_tracks = [number == i for i in range(len(present))]
     labels = [report.score.tracks[i].name for i in present]
-    voices = voices_of_tracks(labels, [pitch[x] for x in own], [onset[x] for x in own])
+    pitches_of_tracks = [pitch[of_track] for of_track in of_tracks]
+    onsets_of_tracks = [onset[of_track] for of_track in of_tracks]
+    voices = voices_of_tracks(labels, pitches_of_tracks, onsets_of_tracks)
     if voices is None:
         voice = lead_voices(pitch, onset, end)
         sung = voice >= 0
@@ -109,7 +111,8 @@ def voices_of_tracks(
     means = [float(each.mean()) for each in pitches]
     order = np.argsort([-mean for mean in means], kind="stable").tolist()
     chosen = _nearest([means[i] for i in order], range(NUM_VOICES), _CENTRES)
-    return [voice for _, voice in sorted(zip(order, chosen, strict=True))]
+    voice_of = dict(zip(order, chosen, strict=True))
+    return [voice_of[track] for track in range(len(names))]
 
 
 def lead_voices(pitch: IntArray, onset: IntArray, end: IntArray) -> IntArray:
@@ -139,7 +142,8 @@ def _nearest(
     pitches: Sequence[float], free: Sequence[int], last: Sequence[float]
 ) -> tuple[int, ...]:
     """Return as many of the free voices, in order, as there are pitches: those that move least."""
-    choices = combinations(free, len(pitches))
-    return min(
-        choices, key=lambda v: sum(abs(p - last[i]) for p, i in zip(pitches, v, strict=True))
-    )
+
+    def movement(voices: tuple[int, ...]) -> float:
+        return sum(abs(pitch - last[i]) for pitch, i in zip(pitches, voices, strict=True))
+
+    return min(combinations(free, len(pitches)), key=movement)

@@ -47,14 +47,20 @@ def with_chords(score: Score, source: ChordSource) -> Score:
     recognised in the bars before the first of them; `none`: no chords.
     """
     check_choice("source", source, get_args(ChordSource))
-    others = [marker for marker in score.markers if chord_index(marker.text) is None]
-    own = [marker for marker in score.markers if source == "auto" and marker not in others]
-    first = own[0].tick if own else np.inf
-    if source == "markers" or first < score.start + score.bar_ticks(score.first_metre()):
+    if source == "markers":
         return score
-    chords = [] if source == "none" else [m for m in recognise_chords(score) if m.tick < first]
-    markers = sorted([*others, *chords, *own], key=lambda marker: marker.tick)
-    repairs = [*score.repairs, *(["chords recognised"] if chords else [])]
+    others = [marker for marker in score.markers if chord_index(marker.text) is None]
+    if source == "none":
+        return replace(score, markers=others)
+    annotated = [marker for marker in score.markers if marker not in others]
+    if source == "recognised":
+        annotated = []
+    first = annotated[0].tick if annotated else np.inf
+    if first < score.start + score.bar_ticks(score.first_metre()):
+        return score
+    found = [marker for marker in recognise_chords(score) if marker.tick < first]
+    markers = sorted([*others, *found, *annotated], key=lambda marker: marker.tick)
+    repairs = [*score.repairs, "chords recognised"] if found else score.repairs
     return replace(score, markers=markers, repairs=repairs)
 
 

@@ -96,7 +96,7 @@ class GrooveAugmentation(Augmentation):
         self.drop_track_probability = drop_track_probability
         self.skip_bar_probability = skip_bar_probability
 
-    def _changed_crop(
+    def changed_crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng
     ) -> IntArray:
         # Tracks first: the same ones are dropped from whichever bar the crop begins at.
