@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from musicgen.errors import UserError
 from musicgen.midi import Score
+from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.quantization import UNMOVED
 from musicgen.tokenization.vocabulary import IntArray
-
-Rng = np.random.Generator
 
 
 class KeptParts(NamedTuple):

@@ -7,6 +7,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score
+from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.chorale.frames import (
     NUM_VOICES,
     STEPS_PER_BEAT,
@@ -16,7 +17,7 @@ from musicgen.tokenization.chorale.frames import (
 )
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING, Arrangements
 from musicgen.tokenization.codec import Codec
-from musicgen.tokenization.part_order import KeptParts, PartOrder, Rng
+from musicgen.tokenization.part_order import KeptParts, PartOrder
 from musicgen.tokenization.quantization import to_grid
 from musicgen.tokenization.vocabulary import IntArray, within
 

@@ -8,9 +8,10 @@ import numpy as np
 from musicgen.errors import ParameterError
 from musicgen.midi import KeySignature, Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
+from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import latest
-from musicgen.tokenization.part_order import KeptParts, PartOrder, Rng
+from musicgen.tokenization.part_order import KeptParts, PartOrder
 from musicgen.tokenization.quantization import relocate
 from musicgen.tokenization.songs.grammar import part_order
 from musicgen.tokenization.vocabulary import IntArray, within
