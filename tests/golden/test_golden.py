@@ -1,28 +1,38 @@
 """What a change of structure must leave as it is: samples, weights after training, losses.
 
+The samples cover every option of a request: kept parts, chords, guidance, forms, endings, filters.
+
 `python tests/golden/test_golden.py` writes golden.json anew, for a change that means to alter them.
 """
 
+import functools
 import hashlib
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import musicgen
+from musicgen.composer import compose_pop
 from musicgen.composer.groove.bands import compose_band
 from musicgen.composer.pop.song import compose_song
 from musicgen.evaluation.losses import position_losses
 from musicgen.midi import NOTE, Score, Track
 from musicgen.random import NoiseKey
+from musicgen.tokenization import METRES, REMI
 from tests.end_to_end.deaths import train
+from tests.generation.builders import music_model
 
 GOLDEN = Path(__file__).with_name("golden.json")
 VOICES = "Soprano", "Alto", "Tenor", "Bass"
+IN_C = [(72, 67, 64, 48), (74, 67, 65, 47), (76, 67, 60, 48), (72, 69, 65, 53)]
 MODELS = "songs-small", "groove-small", "bach-chorales"
+FREE = {"hold_tempo": False, "hold_metre": False}
+LIMIT_DURATIONS = "hold_durations"
 RUNS = {
     "default": [],
     "sine_spe": ["position=sine_spe", "attention=favor"],
@@ -42,6 +52,9 @@ SMALL = (
 )
 
 
+load = functools.cache(musicgen.load)
+
+
 def chorale(chords: list[tuple[int, int, int, int]]) -> Score:
     """Four voices in quarters, 24 ticks each."""
     voices = [
@@ -59,13 +72,12 @@ def prompts(name: str) -> list[Score]:
         return [compose_song(1000, index) for index in range(2)]
     if name == "groove-small":
         return [compose_band(1000, band, 0) for band in range(2)]
-    in_c = [(72, 67, 64, 48), (74, 67, 65, 47), (76, 67, 60, 48), (72, 69, 65, 53)]
-    return [chorale(in_c), chorale([tuple(p + 2 for p in chord) for chord in reversed(in_c)])]
+    return [chorale(IN_C), chorale([tuple(p + 2 for p in chord) for chord in reversed(IN_C)])]
 
 
 def samples(name: str) -> list[str]:
     """A hash of the tokens of each sample: two prompts by three seeds."""
-    model = musicgen.load(name)
+    model = load(name)
     return [
         hashlib.sha256(piece.tokens.astype("<i8").tobytes()).hexdigest()[:16]
         for seed in range(3)
@@ -73,9 +85,58 @@ def samples(name: str) -> list[str]:
     ]
 
 
+def four_bars(score: Score) -> Score:
+    """Four bars of a piece in 4/4 in which all of its parts play."""
+    bar = 4 * score.ticks_per_beat
+    return score.clip(12 * bar, 16 * bar)
+
+
+# What a request can ask of the tokens and of the logits: checkpoint and options of `generate`.
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "kept part": ("songs-small", {"keep": "voice", "guidance": 1}),
+    "guidance": ("songs-small", {"keep": "voice", "guidance": 3, "prompt_bars": 1}),
+    "likeliest token with guidance": ("songs-small", {"keep": "piano", "temperature": 0}),
+    "rewritten bars": ("songs-small", {"rewrite": "2-3", "chords": "C Am | F"}),
+    "rewritten part": ("songs-small", {"rewrite": "3", "keep": "piano", "key": "Eb"}),
+    "chords": ("songs-small", {"prompt_bars": 1, "bars": 3, "chords": "C Am | F | G"}),
+    "new song": ("songs-small", {"bars": 2, "tempo": 90, "key": "F#m", "chords": "Bb F"}),
+    "closed song": ("songs-small", {"prompt_bars": 2, "bars": 2, "ending": "close"}),
+    "form": ("songs-small", {"prompt_bars": 1, "bars": 3, "form": "AAB", "section_bars": 1}),
+    "one note at once": ("songs-small", {"prompt_bars": 2, "bars": 2, "max_notes": 1}),
+    "free tempo and metre": ("songs-small", {"prompt_bars": 1, "bars": 3, **FREE}),
+    "closed groove": ("groove-small", {"prompt_bars": 2, "bars": 1, "ending": "close"}),
+    "limited notes": ("groove-small", {"prompt_bars": 2, "bars": 1, "max_notes": [1, 2, 1, 2, 3]}),
+    "longer notes": ("groove-small", {"prompt_bars": 2, "bars": 2, LIMIT_DURATIONS: False}),
+    "short notes": ("groove-small", {"prompt_bars": 2, "bars": 2, LIMIT_DURATIONS: True}),
+    "kept soprano": ("bach-chorales", {"keep": "soprano"}),
+    "kept voices": ("bach-chorales", {"keep": "alto,bass", "guidance": 2, "top_k": 5}),
+    "no parallels": ("bach-chorales", {"keep": "bass", "avoid_parallels": True}),
+    "closed chorale": ("bach-chorales", {"bars": 1, "ending": "close", "avoid_parallels": True}),
+    "filters": ("bach-chorales", {"bars": 1, "top_k": 9, "min_p": 0.02, "typical_p": 0.8}),
+    "tokens in all": ("songs-small", {"prompt_bars": 1, "total_tokens": 99, "allow_end": True}),
+    "untrained REMI": ("remi", {"prompt_bars": 1, "bars": 3, "chords": "C Am | F"}),
+    "free REMI": ("remi", {"prompt_bars": 1, "bars": 3, **FREE}),
+    "closed REMI": ("remi", {"prompt_bars": 1, "bars": 2, "ending": "close", "tempo": 77}),
+}
+
+
+def request_sample(name: str) -> str:
+    """A hash of the tokens of two samples of a request."""
+    checkpoint, options = REQUESTS[name]
+    if checkpoint == "remi":
+        model, score = music_model(REMI(time_signatures=METRES)), four_bars(compose_pop(1000, 0))
+    elif checkpoint == "bach-chorales":
+        model, score = load(checkpoint), chorale([*IN_C, *reversed(IN_C), *IN_C])
+    else:
+        model, score = load(checkpoint), four_bars(prompts(checkpoint)[0])
+    pieces = model.generate(None if name == "new song" else score, num_samples=2, **options)
+    tokens = np.concatenate([piece.tokens.astype("<i8") for piece in pieces])
+    return hashlib.sha256(tokens.tobytes()).hexdigest()[:16]
+
+
 def losses() -> list[float]:
     """The mean loss of the first tokens of ten pieces."""
-    model = musicgen.load("songs-small")
+    model = load("songs-small")
     pieces = [model.tokenizer.encode(compose_song(1000, index))[:400] for index in range(10)]
     key = NoiseKey((0,))
     return [
@@ -102,6 +163,11 @@ def test_samples(golden, name):
     assert samples(name) == golden["samples"][name]
 
 
+@pytest.mark.parametrize("name", REQUESTS)
+def test_samples_of_requests(golden, name):
+    assert request_sample(name) == golden["requests"][name]
+
+
 def test_losses(golden):
     np.testing.assert_allclose(losses(), golden["losses"], rtol=1e-4)
 
@@ -121,6 +187,7 @@ def write_golden() -> None:
             weights[name] = trained_norms(overrides, Path(folder))
     values = {
         "samples": {name: samples(name) for name in MODELS},
+        "requests": {name: request_sample(name) for name in REQUESTS},
         "losses": losses(),
         "weights": weights,
     }
