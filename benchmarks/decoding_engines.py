@@ -16,7 +16,7 @@ from benchmarks import measure
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.generation.prompts import empty_prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import Row, Sampler
+from musicgen.generation.sampler import Sampler, Sequence
 from musicgen.models import Transformer
 from musicgen.position import RoPE, SineSPE
 from musicgen.tokenization import REMI, Chorale, Tokenizer
@@ -45,11 +45,11 @@ def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
 
 def generation(
     model: Transformer, tokenizer: Tokenizer, engine: str, rows: int
-) -> Iterator[list[Row]]:
+) -> Iterator[list[Sequence]]:
     """Yield after each step of so many rows, which begin with nothing and go on without end."""
     sampler = Sampler(model, tokenizer, GenerationRequest(engine=engine, bars=4096))
     prompt = empty_prompt(tokenizer)
-    return sampler.steps([sampler.row(prompt, number) for number in range(rows)])
+    return sampler.steps([sampler.sequence(prompt, number) for number in range(rows)])
 
 
 def advance(steps: Iterator[object], number: int) -> None:

@@ -12,8 +12,10 @@ import torch
 
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
 from musicgen.errors import ParameterError, UserError
+from musicgen.generation.constraints import Constraint
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias
+from musicgen.generation.logits_processors import Processor
 from musicgen.generation.prompts import (
     Prompt,
     empty_prompt,
@@ -218,7 +220,13 @@ class MusicModel:
         return request
 
     def generate(
-        self, prompts: Any = None, *, prompt_bars: int | None = None, **options: Any
+        self,
+        prompts: Any = None,
+        *,
+        prompt_bars: int | None = None,
+        logits_processors: Sequence[Processor] = (),
+        constraints: Sequence[Constraint] = (),
+        **options: Any,
     ) -> list[Continuation]:
         """Continue each prompt `num_samples` times, or compose new pieces.
 
@@ -231,6 +239,10 @@ class MusicModel:
                 or one; None is a new piece.
             prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
                 which the other parts are kept, too; None: none.
+            logits_processors: functions of the tokens so far [B, L] and the logits [B, V] to new
+                logits, called after those of the options, see `LogitsProcessor`.
+            constraints: which tokens may come, in addition to those of the options, see
+                `Constraint`.
             options: as of `request`: bars, num_samples, seed, temperature, …, see
                 `GenerationRequest` and `SamplingParams`.
 
@@ -250,7 +262,14 @@ class MusicModel:
             )
             for i, each in enumerate(prompts)
         ]
-        done = Sampler(self.model, self.tokenizer, request).continuations(made)
+        sampler = Sampler(
+            self.model,
+            self.tokenizer,
+            request,
+            logits_processors=logits_processors,
+            constraints=constraints,
+        )
+        done = sampler.continuations(made)
         return sorted(done, key=lambda each: (made.index(each.prompt), each.sample))
 
 

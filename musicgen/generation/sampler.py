@@ -1,35 +1,35 @@
-"""Sampling of continuations: batches of rows, one token per row and step."""
+"""The sampling loop: batches of sequences, one token of each a step."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import abc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby, product
-from typing import Any
+from itertools import product
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from musicgen.generation.constraints import ConstrainedGrammar, Constraint, request_constraints
 from musicgen.generation.continuation import Continuation
+from musicgen.generation.decoder import Decoder, GuidedDecoder
 from musicgen.generation.engines import make_engine
 from musicgen.generation.form import lag_biases
+from musicgen.generation.logits_processors import LogitsProcessor, Processor
 from musicgen.generation.prompts import Prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampling import sample
-from musicgen.midi import TICKS_PER_BEAT
-from musicgen.models import ModelState, Transformer
+from musicgen.generation.sampling import draw
+from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.coordinates import Coordinates
-from musicgen.tokenization.grammar import NEVER, Grammar, GrammarState
-from musicgen.tokenization.transposition import Transposition
 
 
 @dataclass(eq=False)
-class Row:
+class Sequence:
     """A continuation that is being sampled.
 
     Attributes:
+        sample: its number among those of the prompt.
         limit: how many tokens may be added.
         numbers: uniform in [0, 1), one for each token.
         end: musical time at which it ends, without the token that reaches it; None: at the limit,
@@ -45,7 +45,7 @@ class Row:
     tokens: list[int] = field(default_factory=list)
 
     def add(self, token: int, time: int, finished: bool) -> bool:
-        """Add a token that leads to a musical time; return whether the row has ended."""
+        """Add a token that leads to a musical time; return whether the sequence has ended."""
         if self.end is not None and time >= self.end:
             return True
         self.tokens.append(token)
@@ -57,7 +57,9 @@ class Sampler:
 
     Args:
         model: causal, in evaluation mode.
-        on_step: called after each step with the number of its rows.
+        logits_processors: called after those of the request, see `logits_processors`.
+        constraints: in addition to those of the request, see `Constraint`.
+        on_step: called after each step with the number of its sequences.
         warn: called with one line if a faster engine fails, see `make_engine`.
     """
 
@@ -67,156 +69,147 @@ class Sampler:
         tokenizer: Tokenizer,
         request: GenerationRequest,
         *,
+        logits_processors: abc.Sequence[Processor] = (),
+        constraints: abc.Sequence[Constraint] = (),
         on_step: Callable[[int], None] = lambda num_tokens: None,
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
         self.model, self.tokenizer, self.request = model, tokenizer, request
+        self.logits_processors, self.constraints = list(logits_processors), list(constraints)
         self.on_step = on_step
-        self.engine = make_engine(
-            model, NoiseKey((request.seed,)), engine=request.engine, warn=warn
-        )
-        biases = lag_biases(model, request)
-        self._lag_biases = None if biases is None else biases.to(self.engine.device)
-        self._sampling = request.sampling
-        if model.copy_head is not None and request.sampling.temperature > 0:
-            self._sampling = replace(request.sampling, temperature=1.0)  # see `prefill`
+        noise = NoiseKey((request.seed,))
+        self.engine = make_engine(model, noise, engine=request.engine, warn=warn)
+        self.lag_biases = lag_biases(model, request)
 
-    def continuations(self, prompts: Sequence[Prompt]) -> Iterator[Continuation]:
+    def continuations(self, prompts: abc.Sequence[Prompt]) -> Iterator[Continuation]:
         """Yield `num_samples` continuations of each prompt, each as soon as it is finished.
 
         Raises:
             UserError: a prompt is not grammatical, or is too long for the request or the model.
         """
         request = self.request
-        rows = [self.row(*each) for each in product(prompts, range(request.num_samples))]
-        for first in range(0, len(rows), request.batch_size):
-            for ended in self.steps(rows[first : first + request.batch_size]):
-                for row in ended:
-                    prompt = row.prompt
-                    tokens = np.append(prompt.tokens, np.array(row.tokens, dtype=np.int64))
-                    end = int(self.tokenizer.times(tokens).max()) + 1
-                    end = min(request.end_time(prompt) or end, end)
-                    bars = -(-(end - prompt.end_time) // prompt.bar_length)
-                    yield Continuation(prompt, row.sample, tokens, prompt.decode(tokens), bars)
+        sequences = [self.sequence(*each) for each in product(prompts, range(request.num_samples))]
+        for first in range(0, len(sequences), request.batch_size):
+            for ended in self.steps(sequences[first : first + request.batch_size]):
+                for sequence in ended:
+                    yield self._continuation(sequence)
 
-    def row(self, prompt: Prompt, number: int) -> Row:
-        """Return the row of a prompt's sample of this number, as `steps` takes it."""
+    def sequence(self, prompt: Prompt, number: int) -> Sequence:
+        """Return the sequence of a prompt's sample of this number, as `steps` takes it."""
         limit = self.request.num_new_tokens(prompt, self.model)
         numbers = _uniform_numbers(NoiseKey((self.request.seed, RandomStream.SAMPLING, number)))
         end = None if self.request.ending == "close" else self.request.end_time(prompt)
-        return Row(prompt, number, limit, numbers, end)
+        return Sequence(prompt, number, limit, numbers, end)
 
     @torch.inference_mode()
-    def steps(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
-        """Draw one more token for each row a step; yield the rows that have ended with it."""
-        names, next_coordinates = self.model.coordinate_names, Coordinates(self.tokenizer).next
-        # Only the model is on the device: grammar and sampling are small and in fp64.
-        grammar = self.tokenizer.grammar()
-        prompts = sorted(dict.fromkeys(row.prompt for row in rows), key=lambda p: len(p.tokens))
-        of_row = torch.tensor([prompts.index(row.prompt) for row in rows])
-        state = self._grammar_state(grammar, prompts).select(of_row)
-        guidance = self._sampling.guidance
-        # With guidance the model has as many rows again, which hear what is given a tritone away.
-        sides = 1 + (guidance != 1 and any(len(prompt.given) for prompt in prompts))
-        away = torch.from_numpy(Transposition(self.tokenizer).tritone())
-        heard_by = prompts if sides == 1 else [*prompts, *map(self._tritone_away, prompts)]
-        of_sides = torch.cat([of_row + side * len(prompts) for side in range(sides)])
-        logits, model_state, positions = self.prefill(heard_by, of_sides)
-        running, bar_lengths = [*rows], torch.tensor([x.prompt.bar_length for x in rows] * sides)
+    def steps(self, batch: abc.Sequence[Sequence]) -> Iterator[list[Sequence]]:
+        """Add a token to each sequence of a batch a step; yield the sequences that have ended."""
+        batch = list(batch)
+        prompts = sorted(dict.fromkeys(s.prompt for s in batch), key=lambda p: len(p.tokens))
+        prompt_of = torch.tensor([prompts.index(sequence.prompt) for sequence in batch])
+        grammar = self.constrained_grammar(prompts)
+        state = grammar.start([prompt.tokens for prompt in prompts]).select(prompt_of)
+        history = History([sequence.prompt.tokens for sequence in batch], grammar.pad)
+        processors = self.processors(len(batch))
+        decoder = self.decoder(prompts)
+        logits = decoder.prefill(prompts, prompt_of)
         while True:
+            # 1. Mask the tokens that may not come.
             allowed = grammar.allowed(state)
-            uniform = torch.tensor([next(row.numbers) for row in running], dtype=torch.float64)
-            if sides == 2:
-                own, other = logits.chunk(2)
-                logits = other + guidance * (own - other)
-            token = heard = sample(logits, self._sampling, allowed=allowed, uniform=uniform)
-            if sides == 2:
-                is_given = allowed.sum(dim=1) == 1
-                heard = torch.cat([token, torch.where(is_given, away[token], token)])
-
-            state = grammar.advance(state, token)
-            new = zip(token.tolist(), state.time.tolist(), state.finished.tolist(), strict=True)
-            over = [row.add(*each) for row, each in zip(running, new, strict=True)]
-            self.on_step(len(running))
-            yield [row for row, has_ended in zip(running, over, strict=True) if has_ended]
-
-            if all(over):
+            logits = logits.double().masked_fill(~allowed, -torch.inf)
+            # 2. Process the logits.
+            for process in processors:
+                logits = process(history.tokens, logits)
+            # 3. Sample a token of each sequence.
+            numbers = torch.tensor([next(s.numbers) for s in batch], dtype=torch.float64)
+            tokens = draw(logits, numbers)
+            # 4. Advance.
+            state = grammar.advance(state, tokens)
+            history.append(tokens)
+            new = zip(tokens.tolist(), state.time.tolist(), state.finished.tolist(), strict=True)
+            has_ended = [sequence.add(*each) for sequence, each in zip(batch, new, strict=True)]
+            self.on_step(len(batch))
+            yield [sequence for sequence, ended in zip(batch, has_ended, strict=True) if ended]
+            if all(has_ended):
                 return
-            if any(over):  # compute no further tokens of rows that have ended
-                kept = (~torch.tensor(over)).nonzero()[:, 0]
-                running = [running[i] for i in kept.tolist()]
-                state = state.select(kept)
-                kept = (~torch.tensor(over * sides)).nonzero()[:, 0]
-                heard, positions, bar_lengths = heard[kept], positions[kept], bar_lengths[kept]
-                model_state = model_state.select(kept.to(self.engine.device))
+            # 5. Drop the sequences that have ended.
+            if any(has_ended):
+                index = (~torch.tensor(has_ended)).nonzero()[:, 0]
+                batch = [batch[i] for i in index.tolist()]
+                state, tokens, allowed = state.select(index), tokens[index], allowed[index]
+                for stateful in (decoder, history, *processors):
+                    if hasattr(stateful, "select"):
+                        stateful.select(index)
+            # 6. Step the model.
+            logits = decoder.step(tokens, state.positions, allowed)
 
-            where = np.tile(state.positions, (sides, 1))
-            positions = next_coordinates(names, positions, heard, where, bar_lengths)
-            logits, model_state = self._step(heard, positions, model_state)
+    def constrained_grammar(self, prompts: abc.Sequence[Prompt]) -> ConstrainedGrammar:
+        """Return the tokenizer's grammar with all that is asked of the tokens behind prompts."""
+        grammar = self.tokenizer.grammar()
+        asked = request_constraints(self.request, self.tokenizer, grammar, prompts)
+        return ConstrainedGrammar(grammar, asked + self.constraints)
 
-    def _tritone_away(self, prompt: Prompt) -> Prompt:
-        """Return a prompt whose last bar, which is to be written, is a tritone away."""
-        is_new = self.tokenizer.times(prompt.tokens) >= prompt.end_time
-        away = Transposition(self.tokenizer).tritone()[prompt.tokens]
-        return replace(prompt, tokens=np.where(is_new, away, prompt.tokens))
+    def processors(self, batch: int) -> list[Processor]:
+        """Return all that is asked of the logits of a new batch of so many sequences."""
+        sampling = self.request.sampling
+        if self.model.copy_head is not None and sampling.temperature > 0:
+            sampling = replace(sampling, temperature=1.0)  # the decoder has it
+        processors = [*sampling.processors(), *self.logits_processors]
+        for processor in processors:
+            if isinstance(processor, LogitsProcessor):
+                processor.start(batch)
+        return processors
 
-    def _grammar_state(self, grammar: Grammar[Any], prompts: Sequence[Prompt]) -> GrammarState:
-        """Return the grammar's state after each prompt, with all that the request asks for."""
-        request = self.request
-        states = [grammar.start(prompt.tokens[None]) for prompt in prompts]
-        state: GrammarState = type(states[0]).cat(states)
-        if request.sampling.max_notes:
-            grammar.bound(request.sampling.max_notes)  # prompts may have more
-        if request.sampling.avoid_parallels:
-            grammar.forbid_parallels()
-        hold_metre = request.hold_metre and not request.keeps  # whose bars are the piece's
-        grammar.hold(tempo=request.hold_tempo, metre=hold_metre)
-        if request.hold_durations:
-            step = TICKS_PER_BEAT // self.tokenizer.steps_per_beat
-            notes = [[track.notes for track in prompt.score.tracks] for prompt in prompts]
-            longest = [[int(x["duration"].max(initial=0)) // step for x in own] for own in notes]
-            state = grammar.shorten(state, longest)
-        state = grammar.give(state, [p.given for p in prompts], [p.written for p in prompts])
-        state = grammar.harmonise(state, [prompt.progression for prompt in prompts])
-        end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
-        may_end = np.full_like(end, 0 if request.allow_end else NEVER)
-        if request.ending == "close":
-            state = grammar.close(state, end)
-            may_end = np.minimum(may_end, end - [prompt.bar_length for prompt in prompts])
-        return grammar.between(state, np.array([p.end_time for p in prompts]), may_end)
+    def decoder(self, prompts: abc.Sequence[Prompt]) -> Decoder | GuidedDecoder:
+        """Return what computes the logits of a batch that begins with some of the prompts."""
+        sampling = self.request.sampling
+        temperature = sampling.temperature or 1.0
+        decoder = Decoder(
+            self.engine, self.tokenizer, lag_biases=self.lag_biases, temperature=temperature
+        )
+        has_kept = any(len(prompt.given) for prompt in prompts)
+        if sampling.guidance == 1 or not has_kept:
+            return decoder
+        return GuidedDecoder(decoder, sampling.guidance)
 
-    def prefill(self, prompts: Sequence[Prompt], rows: Tensor) -> tuple[Tensor, ModelState, Tensor]:
-        """Return logits [B, V], the state and positions [B, P] after the prompts at `rows` [B].
+    def _continuation(self, sequence: Sequence) -> Continuation:
+        prompt = sequence.prompt
+        tokens = np.append(prompt.tokens, np.array(sequence.tokens, dtype=np.int64))
+        end = int(self.tokenizer.times(tokens).max()) + 1
+        end = min(self.request.end_time(prompt) or end, end)
+        num_bars = -(-(end - prompt.end_time) // prompt.bar_length)
+        return Continuation(prompt, sequence.sample, tokens, prompt.decode(tokens), num_bars)
 
-        Neighbours of equal length go through the model together.
-        """
-        coordinates, names = Coordinates(self.tokenizer), self.model.coordinate_names
-        device = self.engine.device
-        outputs = []
-        for _, group in groupby(prompts, lambda p: len(p.tokens)):
-            pairs = [
-                (p.tokens, coordinates.of(p.tokens, names, bar_length=p.bar_length)) for p in group
-            ]
-            ids, positions = (torch.from_numpy(np.stack(each)) for each in zip(*pairs, strict=True))
-            after = self.engine.prefill(ids.to(device), positions.to(device))
-            outputs.append((*after, positions[:, -1]))
-        first, states, last = zip(*outputs, strict=True)
-        logits = torch.cat(first).cpu()[rows]
-        state = ModelState.cat(list(states)).select(rows.to(device))
-        temperature = self.request.sampling.temperature
-        if state.copied is not None and temperature > 0:  # the copy head has it from now on
-            state.copied.temperature.fill_(temperature)
-            logits = logits.double() / temperature
-        return logits, state, torch.cat(last)[rows]
 
-    def _step(self, token: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Return the logits [B, V], on the CPU, after a token in each row [B], and the state."""
-        if self._lag_biases is not None:
-            bar = positions[:, self.model.coordinate_names.index("bar")]
-            state.lag_bias[: len(bar)] = self._lag_biases[bar % len(self._lag_biases)]
-        device = self.engine.device
-        logits, state = self.engine.step(token.to(device), positions.to(device), state)
-        return logits.cpu(), state
+class History:
+    """The tokens so far of each sequence of a batch, in a tensor that grows.
+
+    Args:
+        prompts: ids of each sequence's prompt. [L]
+        pad: the id before shorter prompts.
+    """
+
+    def __init__(self, prompts: abc.Sequence[np.ndarray], pad: int) -> None:
+        self._length = max(map(len, prompts))
+        self._buffer = torch.full((len(prompts), 2 * self._length + 64), pad)
+        for of_sequence, prompt in zip(self._buffer, prompts, strict=True):
+            of_sequence[self._length - len(prompt) : self._length] = torch.from_numpy(prompt)
+
+    @property
+    def tokens(self) -> Tensor:
+        """The ids of each sequence; shorter ones begin with PAD. [B, L]"""
+        return self._buffer[:, : self._length]
+
+    def append(self, tokens: Tensor) -> None:
+        """Add a token [B] to each sequence."""
+        if self._length == self._buffer.shape[1]:
+            self._buffer = torch.cat([self._buffer, torch.empty_like(self._buffer)], dim=1)
+        self._buffer[:, self._length] = tokens
+        self._length += 1
+
+    def select(self, index: Tensor) -> None:
+        """Keep only the sequences at `index`."""
+        self._buffer = self._buffer[index]
 
 
 def _uniform_numbers(key: NoiseKey) -> Iterator[float]:

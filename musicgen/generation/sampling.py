@@ -1,22 +1,31 @@
-"""Sampling of tokens from logits."""
+"""How tokens are drawn: the parameters, and the draw itself."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from musicgen.errors import ParameterError, UserError
+from musicgen.errors import ParameterError
+from musicgen.generation.logits_processors import (
+    MinP,
+    Processor,
+    Temperature,
+    TopK,
+    TopP,
+    TypicalP,
+    likeliest,
+)
 from musicgen.validation import check_bool, check_float, check_int
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are drawn: the filters apply one after another, in the order of the attributes.
+    """How tokens are drawn. The filters apply one after another, in the order of the attributes.
 
     Attributes:
-        temperature: divides the logits, with a copy head its own share's; 0: the likeliest token.
+        temperature: divides the logits; of a model with a copy head only those of its own
+            distribution. 0: always the likeliest token.
         top_k: keep the k most probable tokens; None keeps all.
         top_p: keep the most probable tokens that together reach this probability (nucleus
             sampling, Holtzman et al. 2020); 1 keeps all.
@@ -28,12 +37,12 @@ class SamplingParams:
         max_notes: how many notes of an instrument may sound at once, for tokenizers of several:
             one number, or one for each; None or False: any number.
         avoid_parallels: no two voices move in parallel fifths or octaves; for tokenizers of voices.
-        guidance: how much more than it has learned a model heeds what it is given (`keep`): logits
-            l become m + guidance (l - m), where m are those of the same model that hears what is
-            given of the new bars a tritone away, where classifier-free guidance (Ho & Salimans
-            2022) gives nothing. 1: as it has learned; others take up to twice the time.
-        lag_bias: for models with a copy head: nats by which copies of the bars at each lag, from 0
-            on, are likelier; lags beyond have 0. None: see `form.lag_bias`.
+        guidance: the scale of classifier-free guidance (Ho & Salimans 2022) by kept parts: logits l
+            become m + guidance (l - m), where m are those of the same model after the negative
+            prompt, in which the kept parts of the new bars are a tritone higher or lower. 1: none;
+            other scales take up to twice the time.
+        lag_bias: for models with a copy head: by how many nats copies of the bars at each lag, from
+            0 on, are likelier; later lags have 0. None: see `form.lag_bias`.
     """
 
     temperature: float = 1.0
@@ -64,59 +73,33 @@ class SamplingParams:
         for nats in self.lag_bias or ():
             check_float("lag_bias", nats, minimum=-1000)
 
-
-def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
-    """Apply temperature, top-k, top-p, min-p and typical-p, in this order.
-
-    Args:
-        logits: [B, V], −∞ for tokens that may not come; at least one in each row may.
-        params: temperature must not be 0.
-
-    Returns:
-        [B, V] in fp64, rows summing to 1; at least one token that may come always stays.
-    """
-    logits = logits.double() / params.temperature
-    if params.top_k is not None and params.top_k < logits.shape[-1]:
-        kth = logits.topk(params.top_k).values[..., -1:]
-        logits = logits.masked_fill(logits < kth, -torch.inf)
-    p = logits.softmax(-1)
-    if params.top_p < 1:
-        p = _keep_first(p, *p.sort(descending=True, stable=True), params.top_p)
-    if params.min_p > 0:
-        p = p * (p >= params.min_p * p.amax(-1, keepdim=True))
-        p = p / p.sum(-1, keepdim=True)
-    if params.typical_p < 1:
-        surprise = -p.log()
-        entropy = torch.special.entr(p).sum(-1, keepdim=True)
-        order = (surprise - entropy).abs().argsort(stable=True)
-        p = _keep_first(p, p.gather(-1, order), order, params.typical_p)
-    return p
+    def processors(self) -> list[Processor]:
+        """Return what changes the logits, in order."""
+        if self.temperature == 0:
+            return [likeliest]
+        processors: list[Processor] = []
+        if self.temperature != 1:
+            processors.append(Temperature(self.temperature))
+        if self.top_k is not None:
+            processors.append(TopK(self.top_k))
+        if self.top_p < 1:
+            processors.append(TopP(self.top_p))
+        if self.min_p > 0:
+            processors.append(MinP(self.min_p))
+        if self.typical_p < 1:
+            processors.append(TypicalP(self.typical_p))
+        return processors
 
 
-def _keep_first(p: Tensor, ordered: Tensor, order: Tensor, share: float) -> Tensor:
-    """Keep the first tokens in `order` [B, V] that together reach the probability `share`."""
-    # The token that crosses the share stays: compare the probability before it.
-    before = ordered.cumsum(-1) - ordered
-    p = torch.zeros_like(p).scatter(-1, order, ordered * (before < share))
-    return p / p.sum(-1, keepdim=True)
-
-
-def sample(logits: Tensor, params: SamplingParams, *, allowed: Tensor, uniform: Tensor) -> Tensor:
-    """Draw a token for each row: [B, V] -> [B].
+def draw(logits: Tensor, uniform: Tensor) -> Tensor:
+    """Draw a token of each sequence: [B, V] -> [B].
 
     Args:
-        allowed: [B, V], true for the tokens that may come; at least one in each row.
-        uniform: [B] fp64 in [0, 1): a row's token is a function of its logits and this number.
+        logits: in fp64, −∞ for tokens that may not come; at least one of each sequence may.
+        uniform: fp64 in [0, 1); a token is a function of its logits and this number alone. [B]
     """
-    if not math.isfinite(logits.sum()):
-        raise UserError(
-            "the model's output is not finite: its training diverged. Take an earlier checkpoint"
-        )
-    logits = logits.masked_fill(~allowed, -torch.inf)
-    if params.temperature == 0:
-        return logits.argmax(-1)
-    cumulative = probabilities(logits, params).cumsum(-1)
+    cumulative = logits.softmax(-1).cumsum(-1)
     # Scale by the rounded sum, so that the draw cannot pass the last possible token. Tokens of
     # probability 0 are never drawn, as their cumulative sum equals the one before.
-    threshold = uniform.to(cumulative)[:, None] * cumulative[:, -1:]
+    threshold = uniform[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, threshold, right=True)[:, 0]

@@ -127,12 +127,13 @@ def test_logits_after_a_prompt_do_not_depend_on_other_prompts():
     sampler = Sampler(small_model(tokenizer), tokenizer, GenerationRequest(engine="eager"))
     one, two, three = (make_prompt(tokenizer, SCORES["remi"], "p", n) for n in (1, 2, 3))
     other = replace(two, tokens=np.roll(two.tokens, 1))  # of equal length, so read with `two`
-    alone, _, _ = sampler.prefill([two], torch.zeros(1, dtype=torch.long))
+    alone = sampler.decoder([two]).prefill([two], torch.zeros(1, dtype=torch.long))
     for prompts in ([one, two, other, three], [other, three, two]):
-        rows = torch.tensor([prompts.index(two), 0, prompts.index(two)])
-        logits, state, _ = sampler.prefill(prompts, rows)
+        index = torch.tensor([prompts.index(two), 0, prompts.index(two)])
+        decoder = sampler.decoder(prompts)
+        logits = decoder.prefill(prompts, index)
         torch.testing.assert_close(logits[[0, 2]], alone.expand(2, -1), rtol=1e-4, atol=1e-5)
-        assert state.length[0] == state.length[2] == len(two.tokens)
+        assert decoder.state.length.tolist()[::2] == [len(two.tokens)] * 2
 
 
 def test_pieces_end_only_where_they_may():

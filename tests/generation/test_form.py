@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.generation import sampler
 from musicgen.generation.engines import Engine
 from musicgen.generation.form import STRENGTH, form_biases, lag_bias, lag_biases
+from musicgen.generation.prompts import make_prompt
 from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from tests.generation.builders import TOKENIZERS, run, small_model
+from tests.generation.builders import SCORES, TOKENIZERS, run, small_model
 
 MAX_LAG = 7
 
@@ -53,26 +54,28 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
 
 
 def test_a_copy_head_takes_the_temperature_after_the_first_token(monkeypatch):
-    model, step, sample, logits = small_model(TOKENIZERS["remi"]), Engine.step, sampler.sample, []
+    model, step, logits = small_model(TOKENIZERS["remi"]), Engine.step, []
     model.add_copy_head({"window": 64, "max_lag": MAX_LAG})
 
     def observed(engine, tokens, positions, state):
         assert (state.copied.temperature == (temperature or 1.0)).all()
         return step(engine, tokens, positions, state)
 
-    def drawn(given, params, **rest):
-        assert params.temperature == (1.0 if temperature else 0.0)
-        logits.append(given)
-        return sample(given, params, **rest)
+    def observed_logits(tokens, processed):
+        logits.append(processed)
+        return processed
 
     monkeypatch.setattr(Engine, "step", observed)
-    monkeypatch.setattr(sampler, "sample", drawn)
     first = {}
     for temperature in (1.0, 0.5, 0.0):
         logits.clear()
-        run(TOKENIZERS["remi"], model, num_samples=2, sampling=SamplingParams(temperature))
+        request = GenerationRequest(SamplingParams(temperature), bars=2, num_samples=2)
+        prompt = make_prompt(TOKENIZERS["remi"], SCORES["remi"], "p", 2)
+        sampler = Sampler(model, TOKENIZERS["remi"], request, logits_processors=[observed_logits])
+        assert len([*sampler.continuations([prompt])]) == 2
         first[temperature] = logits[0]
     torch.testing.assert_close(first[0.5], 2 * first[1.0])
+    assert (first[0.0].isfinite().sum(dim=1) == 1).all(), "only the likeliest token is left"
 
 
 def test_models_without_a_chosen_bias_have_the_usual_one():

@@ -340,9 +340,9 @@ def test_guidance_leads_away_from_what_is_given_a_tritone_away(num_samples):
     options = {"keep": "voice", "temperature": 0, "guidance": 3, "num_samples": num_samples}
     piece = model.generate(accompanied(), **options)[-1]
     tokens, length = piece.tokens, len(piece.prompt.tokens)
-    grammar = SONGS.grammar()
     sampler = Sampler(model.model, SONGS, model.request(**options))
-    state, is_free, masks = sampler._grammar_state(grammar, [piece.prompt]), [], []
+    grammar = sampler.constrained_grammar([piece.prompt])
+    state, is_free, masks = grammar.start([piece.prompt.tokens]), [], []
     for token in tokens[length:]:
         masks.append(grammar.allowed(state)[0])
         is_free.append(masks[-1].sum() > 1)

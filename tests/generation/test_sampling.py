@@ -2,10 +2,22 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.generation.sampling import SamplingParams, probabilities, sample
+from musicgen.generation.decoder import check_finite
+from musicgen.generation.sampling import SamplingParams, draw
 
 THREE, FOUR = (0.5, 0.3, 0.2), (1 / 2, 1 / 4, 1 / 8, 1 / 8)
+NO_TOKENS = torch.empty(1, 0, dtype=torch.long)
 MASKED, FALLING = (0, 0.3, 0.2, 0.1), (0.4, 0.3, 0.2, 0.1)
+
+
+def processed(logits, params, allowed=None):
+    """Masked logits after the processors of the parameters. [B, V]"""
+    logits = logits.double()
+    if allowed is not None:
+        logits = logits.masked_fill(~allowed, -torch.inf)
+    for process in params.processors():
+        logits = process(NO_TOKENS, logits)
+    return logits
 
 
 @pytest.mark.parametrize(
@@ -34,7 +46,7 @@ MASKED, FALLING = (0, 0.3, 0.2, 0.1), (0.4, 0.3, 0.2, 0.1)
 @pytest.mark.parametrize("added", [0, 7])
 def test_filters_and_their_order_by_hand(p, settings, expected, added):
     logits = torch.tensor([p], dtype=torch.float64).log() + added
-    found = probabilities(logits, SamplingParams(**settings))
+    found = processed(logits, SamplingParams(**settings)).softmax(-1)
     torch.testing.assert_close(found[0], torch.tensor(expected, dtype=torch.float64))
 
 
@@ -44,20 +56,21 @@ def test_one_allowed_token_always_stays():
     for params in (SamplingParams(), narrow, SamplingParams(0.0)):
         logits = torch.tensor([[9.0, 8.0, -1e9]])
         uniform = torch.tensor([0.999999], dtype=torch.float64)
-        assert sample(logits, params, allowed=allowed, uniform=uniform).item() == 2
+        assert draw(processed(logits, params, allowed), uniform).item() == 2
 
 
 def test_draws_follow_the_probabilities_and_never_leave_them():
     logits = torch.randn(1, 40)
     allowed = torch.rand(1, 40) > 0.5
     params = SamplingParams(temperature=1.3, top_p=0.8)
-    p = probabilities(logits.masked_fill(~allowed, -torch.inf), params)[0]
+    logits = processed(logits, params, allowed)
+    p = logits.softmax(-1)[0]
     uniform = (torch.arange(20000, dtype=torch.float64) + 0.5) / 20000
-    drawn = sample(logits.expand(20000, -1), params, allowed=allowed, uniform=uniform)
+    drawn = draw(logits.expand(20000, -1), uniform)
     share = drawn.bincount(minlength=40) / 20000
     torch.testing.assert_close(share, p.float(), atol=1e-4, rtol=0)
     ends = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
-    assert (p[sample(logits.expand(2, -1), params, allowed=allowed, uniform=ends)] > 0).all()
+    assert (p[draw(logits.expand(2, -1), ends)] > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -81,10 +94,8 @@ def test_impossible_settings_are_named(wrong):
         SamplingParams(**wrong)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
-def test_logits_of_a_diverged_model_are_reported(temperature, wrong):
+def test_logits_of_a_diverged_model_are_reported(wrong):
     logits = torch.tensor([[0.0, wrong, 0.0]])
-    uniform = torch.tensor([0.5], dtype=torch.float64)
     with pytest.raises(UserError, match="diverged"):
-        sample(logits, SamplingParams(temperature), allowed=logits == 0, uniform=uniform)
+        check_finite(logits)

@@ -155,6 +155,7 @@ def trained_norms(overrides: list[str], folder: Path) -> list[float]:
 
 @pytest.fixture(scope="module")
 def golden():
+    torch.set_num_threads(1)
     return json.loads(GOLDEN.read_text())
 
 

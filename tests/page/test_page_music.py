@@ -13,9 +13,14 @@ import torch
 import musicgen
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.errors import UserError
+from musicgen.generation.constraints import ConstrainedGrammar, Constraint
+from musicgen.generation.constraints.end import end_constraints
+from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
+from musicgen.generation.constraints.kept import KeptParts, target_parts
+from musicgen.generation.constraints.parallels import NoParallels
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompts import make_prompt
-from musicgen.generation.sampling import SamplingParams, sample
+from musicgen.generation.sampling import SamplingParams, draw
 from musicgen.midi import TEMPO, KeySignature, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
@@ -29,11 +34,13 @@ from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
+from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import spelled
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.played_rhythm import printed_rhythm
+from musicgen.tokenization.remi.grammar import BarGrammar
 from musicgen.tokenization.time_signatures import TIME_SIGNATURES
 from musicgen.tokenization.whole_bars import without_long_gaps
 from tests.generation.builders import music_model
@@ -102,22 +109,28 @@ def pieces(kind: str) -> list[Score]:
 def random_walk(tokenizer, rng, number: int) -> dict:
     """Take random steps through the grammar; families of tokens are equally probable."""
     grammar = tokenizer.grammar()
-    is_in_order = not tokenizer.families.get("Part")  # with parts, the page may begin within a bar
+    # A chorale begins with a header; with parts, the page may begin within a bar.
+    is_in_order = isinstance(tokenizer, REMI)
     options = {
         "tempo": bool(number % 2),
         "metre": bool(number % 3),
         "end": number % 4 != 1,
-        "notBefore": int(rng.integers(0, 50)) * (number % 2) * is_in_order,
+        "notBefore": int(rng.integers(0, 30)) * (number % 2) * is_in_order,  # before the limit
         "limit": 40 if number % 5 == 4 else None,
         "avoidParallels": bool(number % 2),
     }
-    if options["avoidParallels"]:
-        grammar.forbid_parallels()
-    state = grammar.start(torch.empty(1, 0, dtype=torch.long))
-    grammar.hold(tempo=options["tempo"], metre=options["metre"])
-    if options["limit"]:
-        state = grammar.close(state, torch.tensor([options["limit"]]))
-    state = grammar.between(state, options["notBefore"], 0 if options["end"] else NEVER)
+    constraints: list[Constraint] = []
+    if options["avoidParallels"] and isinstance(grammar, ChoraleGrammar):
+        constraints.append(NoParallels(grammar))
+    if isinstance(grammar, BarGrammar):
+        constraints += [FixedTempo(grammar)] * options["tempo"]
+        constraints += [FixedTimeSignature(grammar)] * options["metre"]
+    start, limit = np.array([options["notBefore"]]), options["limit"]
+    may_end = np.array([0 if options["end"] else NEVER])
+    limit = None if limit is None else np.array([limit])
+    constraints += end_constraints(grammar, start, may_end, limit)
+    grammar = ConstrainedGrammar(grammar, constraints)
+    state = grammar.start([np.empty(0, np.int64)])
     tokens, masks = [], []
     while not state.finished.any() and len(tokens) < 300:
         allowed = grammar.allowed(state)[0].numpy()
@@ -349,11 +362,12 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     found = run_tokenizer(tmp_path, name, ACCOMPANIED, file=file)
     kept = tokenizer.part_order.keep_parts(score, [lead.name], 0, None)
     grammar = tokenizer.grammar()
-    state = grammar.start(torch.empty(1, 0, dtype=torch.long))
-    state = grammar.give(state, [kept.given], [kept.written])
+    targets = target_parts(grammar, [kept.written])
+    constrained = ConstrainedGrammar(grammar, [KeptParts(grammar, [kept.given], targets)])
+    state = constrained.start([np.empty(0, np.int64)])
     for token, mask in zip(found["ahead"], found["masks"], strict=True):
-        assert np.flatnonzero(grammar.allowed(state)[0]).tolist() == mask
-        state = grammar.advance(state, torch.tensor([token]))
+        assert np.flatnonzero(constrained.allowed(state)[0]).tolist() == mask
+        state = constrained.advance(state, torch.tensor([token]))
     melody, *others = tokenizer.decode(np.array(found["whole"])).tracks
     assert [x[0] for x in melody.notes.tolist()] == [240 * i for i in range(2, 40)]
     assert any(len(track.notes) > 20 for track in others)
@@ -511,8 +525,10 @@ def test_tokens_are_drawn_alike(settings, tmp_path):
         const [logits, allowed, uniform, params] = data;
         return logits.map((row, i) => sampleToken(row, allowed[i], params, uniform[i]));
     """
-    rows = {"allowed": torch.from_numpy(allowed), "uniform": torch.from_numpy(uniform)}
-    expected = sample(torch.from_numpy(logits), params, **rows)
+    masked = torch.from_numpy(np.where(allowed, logits, -np.inf))
+    for process in params.processors():
+        masked = process(torch.empty(200, 0), masked)
+    expected = draw(masked, torch.from_numpy(uniform))
     assert run_worker(tmp_path, [*drawn, asdict(params)], body) == expected.tolist()
 
 

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from musicgen.tokenization.grammar import NEVER
-
 
 @pytest.fixture(scope="session")
 def names():
@@ -28,6 +26,9 @@ def closing_bias(tokenizer):
 def random_walk(tokenizer, num_rows, steps, seed, state=None, grammar=None):
     """Random walks under the grammar, from a state on: `steps` tokens without EOS, then to EOS.
 
+    Args:
+        grammar: the tokenizer's, or one with constraints, whose state `state` is.
+
     Returns:
         Tokens [num_rows, L], and the grammar state's positions after each [num_rows, L, 2].
     """
@@ -40,15 +41,15 @@ def random_walk(tokenizer, num_rows, steps, seed, state=None, grammar=None):
     bias = closing_bias(tokenizer)
     if state is None:
         state = grammar.start(torch.empty(num_rows, 0, dtype=torch.long))
-    state = grammar.between(state, end=NEVER)
+    eos = tokenizer.vocabulary.id("EOS")
     columns, positions = [], []
     while not state.finished.all():
-        if len(columns) >= steps:
-            state = grammar.between(state)
         allowed = grammar.allowed(state)
         assert allowed.dtype == torch.bool
         assert allowed.shape == (num_rows, size)
         assert allowed.any(dim=1).all()
+        if len(columns) < steps:
+            allowed[:, eos] &= allowed.sum(dim=1) == 1
         logits = preference + torch.randn(num_rows, size, generator=random)
         if len(columns) >= steps:
             logits = logits + bias

@@ -3,6 +3,9 @@
 import numpy as np
 import torch
 
+from musicgen.generation.constraints import ConstrainedGrammar
+from musicgen.generation.constraints.end import end_constraints
+from musicgen.generation.constraints.parallels import NoParallels
 from musicgen.metrics.part_writing import part_writing
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import Chorale
@@ -46,10 +49,10 @@ def test_tokens_by_hand():
 
 
 def allowed_pitches(tokens):
-    """The mask of pitches after tokens, by a grammar that forbids parallels."""
+    """The mask of pitches after tokens, by a grammar without parallels."""
     grammar = chorale.grammar()
-    grammar.forbid_parallels()
-    return grammar.allowed(grammar.start(torch.tensor([tokens])))[0, chorale.families["Pitch"]]
+    grammar = ConstrainedGrammar(grammar, [NoParallels(grammar)])
+    return grammar.allowed(grammar.start([tokens]))[0, chorale.families["Pitch"]]
 
 
 def test_parallels_by_hand():
@@ -76,8 +79,7 @@ def test_music_without_parallels():
     parallels = []
     for forbids in (False, True):
         grammar, generator = leading.grammar(), torch.Generator().manual_seed(0)
-        if forbids:
-            grammar.forbid_parallels()
+        grammar = ConstrainedGrammar(grammar, [NoParallels(grammar)] if forbids else [])
         state, rows = grammar.start(headers[:, None]), [headers]
         for _ in range(4 * 80):
             allowed = grammar.allowed(state)
@@ -177,7 +179,9 @@ def test_before_a_given_time_only_silence_fills_the_frames():
     tokens = torch.from_numpy(chorale.encode(SCORE)[:-1])[None]  # five frames
 
     def allowed(row, until):
-        mask = grammar.allowed(grammar.between(grammar.start(row), until))[0]
+        times = np.array([until]), np.array([0])
+        constrained = ConstrainedGrammar(grammar, end_constraints(grammar, *times, None))
+        mask = constrained.allowed(constrained.start(row))[0]
         return {
             chorale.vocabulary.token(i).partition("_")[0] for i in mask.nonzero()[:, 0].tolist()
         }
@@ -190,7 +194,7 @@ def test_before_a_given_time_only_silence_fills_the_frames():
 def test_a_piece_that_closes_ends_by_its_limit_with_a_frame_that_sounds():
     grammar, rng = chorale.grammar(), torch.Generator().manual_seed(0)
     state = grammar.start(torch.from_numpy(chorale.encode(SCORE)[:-1])[None])
-    state = grammar.close(state.select(torch.zeros(8, dtype=torch.long)), torch.tensor([7]))
+    state = grammar.end_by(state.select(torch.zeros(8, dtype=torch.long)), torch.tensor([7]))
     tokens = []
     while not state.finished.all():
         mask = grammar.allowed(state).double()

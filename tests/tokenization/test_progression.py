@@ -5,6 +5,10 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
+from musicgen.generation.constraints import ConstrainedGrammar
+from musicgen.generation.constraints.chords import REMIChords
+from musicgen.generation.constraints.end import EndBy
+from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import REMI, TIME_SIGNATURES
 from musicgen.tokenization.chords.progression import parse_chord, parse_progression, schedule
@@ -95,13 +99,13 @@ def beginning(tokenizer, metre):
 
 
 @pytest.mark.parametrize("closes", [False, True])
-@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize(
     ("tokenizer", "metre", "bar"), [(TINY, (4, 4), 16), (METRICAL, (6, 8), 12)]
 )
-def test_each_chord_comes_at_its_time_and_no_other(tokenizer, metre, bar, hold, closes):
+def test_each_chord_comes_at_its_time_and_no_other(tokenizer, metre, bar, fixed, closes):
     """Random walks behind a bar: from its end on the chords are those of a progression."""
-    rng = np.random.default_rng(bar + 2 * hold + closes)
+    rng = np.random.default_rng(bar + 2 * fixed + closes)
     prompt = beginning(tokenizer, metre)
     progressions, num_bars = [], 4
     for number in range(24):
@@ -110,11 +114,13 @@ def test_each_chord_comes_at_its_time_and_no_other(tokenizer, metre, bar, hold, 
         chords = rng.choice([3, 8, 14, 132], len(steps))  # 3 is in force at first
         progressions.append(np.stack([bar + steps, chords], axis=1))
     grammar = tokenizer.grammar()
-    state = grammar.start(prompt[None].expand(len(progressions), -1))
-    grammar.hold(tempo=hold, metre=hold)
-    state = grammar.harmonise(state, progressions)
+    constraints = [REMIChords(grammar, progressions)]
+    if fixed:
+        constraints += [FixedTempo(grammar), FixedTimeSignature(grammar)]
     if closes:
-        state = grammar.close(state, torch.full((len(progressions),), (1 + num_bars) * bar))
+        constraints.append(EndBy(grammar, np.full(len(progressions), (1 + num_bars) * bar)))
+    grammar = ConstrainedGrammar(grammar, constraints)
+    state = grammar.start([prompt.numpy()] * len(progressions))
     walked, _ = random_walk(tokenizer, len(progressions), 100, 0, state, grammar)
     num_chords = 0
     for row, progression in zip(walked, progressions, strict=True):

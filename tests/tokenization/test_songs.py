@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
+from musicgen.generation.constraints import ConstrainedGrammar
+from musicgen.generation.constraints.end import end_constraints
 from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import Songs
 from musicgen.tokenization.chords.symbols import ROOTS
@@ -124,11 +126,13 @@ def test_a_share_of_the_crops_has_another_order():
 def test_a_limit_and_a_beginning_hold_though_time_goes_back_in_a_bar():
     grammar, bars = SONGS.grammar(), SONGS.families["Bar"]
     tokens = torch.from_numpy(SONGS.encode(song())[:-1])[None]
-    state = grammar.between(grammar.start(tokens), start=144)
+    later = end_constraints(grammar, np.array([144]), np.array([0]), None)
+    constrained = ConstrainedGrammar(grammar, later)
+    state = constrained.start(tokens)
     while state.time < 144:
-        assert grammar.allowed(state)[0].nonzero()[:, 0].tolist() == [*bars]
-        state = grammar.advance(state, torch.tensor([bars[1]]))
-    state = grammar.close(grammar.start(tokens.expand(8, -1)), torch.full((8,), 288))
+        assert constrained.allowed(state)[0].nonzero()[:, 0].tolist() == [*bars]
+        state = constrained.advance(state, torch.tensor([bars[1]]))
+    state = grammar.end_by(grammar.start(tokens.expand(8, -1)), torch.full((8,), 288))
     rows, _ = random_walk(SONGS, 8, 200, seed=2, state=state)
     for row in rows:
         ends = SONGS.decode(np.append(tokens[0], row[row < SONGS.vocabulary.pad_id])).end

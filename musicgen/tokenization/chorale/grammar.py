@@ -18,9 +18,6 @@ LEADING = [
 ]
 """The sets of voices that may lead, in the order of their tokens; the first is the soprano."""
 
-_RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
-_UNISON, _FIFTH = 0, 7
-
 
 class Arrangements:
     """What the first token of a sequence says of its order, by the token's id.
@@ -62,7 +59,6 @@ class ChoraleState(GrammarState):
     sounding: BoolArray  # whether a leading voice sounds in their last or current frame
     header: IntArray  # the first token, see `Arrangements`; PAD before it
     end: IntArray  # the frame in which a leading voice is empty for the first time
-    recent: IntArray  # pitches of the last tokens, counted from the lowest; -1: none [B, _RECENT]
 
 
 class ChoraleGrammar(Grammar[ChoraleState]):
@@ -79,35 +75,30 @@ class ChoraleGrammar(Grammar[ChoraleState]):
     def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range], limit: int) -> None:
         super().__init__(vocabulary, families)
         self.limit = limit
-        self.may_be_parallel = True
         self.arrangements = Arrangements(len(vocabulary), families)
         # The first and the last of the leading voices, by header.
         leading = self.arrangements.leading
         self._first = leading.argmax(axis=1)
         self._last = NUM_VOICES - 1 - leading[:, ::-1].argmax(axis=1)
-        self._pitches = np.arange(len(families["Pitch"]))
-        self._pitch = np.full(len(vocabulary), -1)  # of each token, counted from the lowest
+        self.num_pitches = len(families["Pitch"])
+        self.pitch = np.full(len(vocabulary), -1)  # of each token, from the lowest; -1: none [V]
         for name in ("Pitch", "Ahead"):
-            self._pitch[self._slices[name]] = self._pitches[: len(families[name])]
-        self._is_empty, self._is_header = self._of("Empty"), self._of("BOS", "Lead")
+            self.pitch[self.slices[name]] = np.arange(len(families[name]))
+        self._is_empty, self._is_header = self.of_families("Empty"), self.of_families("BOS", "Lead")
 
-    def _initial_state(self, num_rows: int) -> ChoraleState:
+    def _initial_state(self, batch: int) -> ChoraleState:
         return ChoraleState(
-            **self._initial_fields(num_rows),
-            sounding=np.zeros(num_rows, bool),
-            header=np.full(num_rows, self.pad),
-            end=np.full(num_rows, NEVER),
-            recent=np.full((num_rows, _RECENT), -1),
+            **self._initial_fields(batch),
+            sounding=np.zeros(batch, bool),
+            header=np.full(batch, self.pad),
+            end=np.full(batch, NEVER),
         )
 
-    def forbid_parallels(self) -> None:
-        self.may_be_parallel = False
-
-    def _allowed(self, state: ChoraleState) -> BoolArray:
+    def _allowed(self, state: ChoraleState, earliest: Mapping[str, IntArray]) -> BoolArray:
         # The next token's frame and voice; the header has index 0.
         index, header, sounding = state.positions[:, 0], state.header, state.sounding
         frame, voice = index // NUM_VOICES, index % NUM_VOICES
-        begun, plain = index >= 0, header == self._slices["BOS"].start
+        begun, plain = index >= 0, header == self.slices["BOS"].start
         delay = self.arrangements.delay[header]
         leads = self.arrangements.leading[header, voice]
         first, last = voice == self._first[header], voice == self._last[header]
@@ -120,60 +111,30 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         stops = leads & first & (delay > 0) & sounding & (frame > 0)
         may_end = np.where(plain, (frame == 0) | sounding, over) & (voice == 0)
         ahead = sings & leads & (delay > 0)
-        may_sing = np.ones((len(index), len(self._pitches)), bool)
-        if not self.may_be_parallel:
-            may_sing = ~self._parallels(state.recent, header, voice)
         mask = np.zeros((len(index), len(self.vocabulary)), bool)
-        mask[:, self._slices["Pitch"]] = may_sing & (sings & ~ahead)[:, None]
-        mask[:, self._slices["Silence"]] = (sings & (~last_chance | sounding))[:, None]
-        mask[:, self._slices["EOS"]] = (begun & may_end)[:, None]
+        mask[:, self.slices["Pitch"]] = (sings & ~ahead)[:, None]
+        mask[:, self.slices["Silence"]] = (sings & (~last_chance | sounding))[:, None]
+        mask[:, self.slices["EOS"]] = (begun & may_end)[:, None]
         mask[:, self._is_header] = ~begun[:, None]
         if self._is_empty.any():  # voices may lead
-            mask[:, self._slices["Empty"]] = (begun & ~over & (must_wait | stops))[:, None]
-            mask[:, self._slices["Ahead"]] = may_sing & ahead[:, None]
+            mask[:, self.slices["Empty"]] = (begun & ~over & (must_wait | stops))[:, None]
+            mask[:, self.slices["Ahead"]] = ahead[:, None]
         return mask
 
-    def _parallels(self, recent: IntArray, header: IntArray, voice: IntArray) -> BoolArray:
-        """Return which pitches of the next token would make parallel fifths or octaves. [B, P].
-
-        Two voices move together, and are a perfect fifth (an octave or unison) apart before and
-        after, give or take octaves: as `metrics.part_writing` counts them. The other voice is one
-        that is known already, in this frame or, leading, in one before.
-        """
-        rows, pitches, mine = np.arange(len(voice)), self._pitches, recent[:, -NUM_VOICES]
-        orders = self.arrangements
-        behind = ~orders.leading[header] * orders.delay[header][:, None]  # [B, 4]
-        found = np.zeros((len(voice), len(pitches)), bool)
-        for other in range(NUM_VOICES):
-            back = NUM_VOICES * (behind[rows, voice] - behind[:, other]) + voice - other
-            known = back > 0
-            back = np.maximum(back, 1)
-            now, before = recent[rows, -back], recent[rows, -back - NUM_VOICES]
-            interval = np.abs(mine - before) % 12
-            moves = known & (now != before) & (np.minimum(np.minimum(now, before), mine) >= 0)
-            perfect = moves & ((interval == _UNISON) | (interval == _FIFTH))
-            same = np.abs(pitches - now[:, None]) % 12 == interval[:, None]
-            found |= perfect[:, None] & same & (pitches != mine[:, None])
-        return found
-
-    def _time_tokens(self, state: ChoraleState, until: IntArray) -> BoolArray:
+    def time_tokens(self, state: ChoraleState, until: IntArray) -> BoolArray:
         """Return silence before `until`, and every token where the next one is at `until`."""
-        return self._of("Silence") | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
+        return self.of_families("Silence") | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
 
     def _advance(self, state: ChoraleState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
         index = state.positions[:, 0] + (ids != self.pad).cumsum(axis=0)
         header = latest(state.header, self._is_header[ids], ids)
         frame, voice = np.divmod(index - 1, NUM_VOICES)
         leads = self.arrangements.leading[header, voice] & (index > 0)
-        pitch = self._pitch[ids]
-        sounds = pitch >= 0
+        sounds = self.pitch[ids] >= 0
         tells = leads & (sounds | (voice == self._first[header]))  # the first of a frame, or a note
         stops = np.where(leads & self._is_empty[ids], frame, NEVER)
-        recent = np.concatenate([state.recent.T, pitch])
-        window = np.arange(1, len(ids) + 1)[:, None] + np.arange(_RECENT)
         return self.arrangements.times(header, index, ids == self.eos), {
             "sounding": latest(state.sounding, tells, sounds),
             "header": header,
             "end": np.minimum(state.end, np.minimum.accumulate(stops)),
-            "recent": recent[window].swapaxes(1, 2),
         }

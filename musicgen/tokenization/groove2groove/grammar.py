@@ -1,6 +1,6 @@
 """The grammar of Groove2Groove as batched masks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,23 +50,29 @@ class GrooveGrammar(Grammar[GrooveState]):
         self._forward = np.arange(1, len(self.shifts) + 1)  # ticks of a shift from the beat
         self._columns = [self.num_voices, 2 * self.num_voices, self.shifts.stop]
 
-    def _initial_state(self, num_rows: int) -> GrooveState:
-        ends = np.zeros((num_rows, self.num_voices), np.int64)
-        fields = self._initial_fields(num_rows) | {"limit": np.full(num_rows, self.limit)}
-        longest = np.tile(self.max_durations[::NUM_KEYS], (num_rows, 1))
+    def _initial_state(self, batch: int) -> GrooveState:
+        ends = np.zeros((batch, self.num_voices), np.int64)
+        fields = self._initial_fields(batch) | {"limit": np.full(batch, self.limit)}
+        longest = np.tile(self.max_durations[::NUM_KEYS], (batch, 1))
         return GrooveState(**fields, ends=ends, longest=longest)
 
-    def shorten(self, state: GrooveState, longest: Sequence[Sequence[int]]) -> GrooveState:
-        known = np.array([[*row] or [0] * state.longest.shape[1] for row in longest])
-        now = np.minimum(state.longest, np.where(known, known, NEVER))
-        less = (state.longest - now).repeat(NUM_KEYS, axis=1)
-        return replace(state, longest=now, ends=np.where(state.ends, state.ends - less, 0))
+    def shorten(self, state: GrooveState, longest: IntArray) -> GrooveState:
+        """Return a state in which no note of a track is longer than its longest so far.
 
-    def close(self, state: GrooveState, limit: Ids) -> GrooveState:
-        state = super().close(state, limit)
+        Args:
+            longest: ticks of the longest note of each track; 0 keeps the track's bound.
+                [B, num_tracks]
+        """
+        now = np.minimum(state.longest, np.where(longest, longest, NEVER))
+        less = (state.longest - now).repeat(NUM_KEYS, axis=1)
+        ends = np.where(state.ends, state.ends - less, 0)
+        return replace(state, longest=now, ends=ends)
+
+    def end_by(self, state: GrooveState, limit: Ids) -> GrooveState:
+        state = super().end_by(state, limit)
         return replace(state, ends=np.minimum(state.ends, state.limit[:, None]))
 
-    def _allowed(self, state: GrooveState) -> BoolArray:
+    def _allowed(self, state: GrooveState, earliest: Mapping[str, IntArray]) -> BoolArray:
         num_voices, last, time = self.num_voices, state.last[:, None], state.time[:, None]
         after_on = last < num_voices
         after_off = (last >= num_voices) & (last < 2 * num_voices)
@@ -80,10 +86,6 @@ class GrooveGrammar(Grammar[GrooveState]):
 
         lowest_on = np.where(begun & ~is_due, np.where(after_on, last + 1, 0), num_voices)
         np.logical_and(~sounding, self._voices >= lowest_on, out=on)
-        if self._max_notes is not None:
-            num_sounding = sounding.reshape(len(last), self.num_instruments, NUM_KEYS).sum(-1)
-            full = num_sounding >= self._max_notes
-            on &= ~full.repeat(NUM_KEYS, axis=1)
 
         lowest_off = np.where(after_on, num_voices, np.where(after_off, last - num_voices + 1, 0))
         np.logical_and(sounding, self._voices >= lowest_off, out=off)
@@ -100,7 +102,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         others[:, 2:] = False
         return mask
 
-    def _time_tokens(self, state: GrooveState, until: IntArray) -> BoolArray:
+    def time_tokens(self, state: GrooveState, until: IntArray) -> BoolArray:
         tokens = np.arange(len(self.vocabulary))
         next_end, time = self._next_end(state)[0], state.time[:, None]
         arrival = time - time % STEPS_PER_BEAT + tokens - self.shifts.start + 1

@@ -1,0 +1,121 @@
+"""The constraints of a request."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from musicgen.generation.constraints.base import Constraint
+from musicgen.generation.constraints.bounds import (
+    LimitedDurations,
+    MaxNotes,
+    MaxNotesOfParts,
+    notes_of_each,
+)
+from musicgen.generation.constraints.chords import REMIChords, SongsChords
+from musicgen.generation.constraints.end import end_constraints
+from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
+from musicgen.generation.constraints.kept import KeptParts, KeptTokens, TargetParts, target_parts
+from musicgen.generation.constraints.parallels import NoParallels
+from musicgen.generation.prompts import Prompt
+from musicgen.generation.request import GenerationRequest
+from musicgen.midi import TICKS_PER_BEAT
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chorale.grammar import ChoraleGrammar
+from musicgen.tokenization.grammar import NEVER, Grammar
+from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
+from musicgen.tokenization.remi.grammar import BarGrammar, REMIGrammar
+from musicgen.tokenization.songs.grammar import SongsGrammar
+
+
+def request_constraints(
+    request: GenerationRequest,
+    tokenizer: Tokenizer,
+    grammar: Grammar[Any],
+    prompts: Sequence[Prompt],
+) -> list[Constraint]:
+    """Return what a request asks of the tokens behind each of some prompts.
+
+    The first constraints have priority, see `ConstrainedGrammar`.
+    """
+    if isinstance(grammar, SongsGrammar):
+        constraints = songs_constraints(request, grammar, prompts)
+    elif isinstance(grammar, REMIGrammar):
+        progressions = [prompt.progression for prompt in prompts]
+        constraints = [REMIChords(grammar, progressions)]
+    elif isinstance(grammar, GrooveGrammar):
+        constraints = groove_constraints(request, tokenizer, grammar, prompts)
+    elif isinstance(grammar, ChoraleGrammar):
+        constraints = chorale_constraints(request, grammar, prompts)
+    else:
+        constraints = []
+    if isinstance(grammar, BarGrammar):
+        if request.hold_tempo:
+            constraints.append(FixedTempo(grammar))
+        if request.hold_metre and not request.keeps:  # kept bars have the piece's
+            constraints.append(FixedTimeSignature(grammar))
+    return [*constraints, *request_end(request, grammar, prompts)]
+
+
+def songs_constraints(
+    request: GenerationRequest, grammar: SongsGrammar, prompts: Sequence[Prompt]
+) -> list[Constraint]:
+    """Return the constraints on parts, chords and notes at once of songs."""
+    targets = target_parts(grammar, [prompt.written for prompt in prompts])
+    constraints: list[Constraint] = [TargetParts(grammar, targets)]
+    if request.keeps:
+        constraints = [KeptParts(grammar, [prompt.given for prompt in prompts], targets)]
+    progressions = [prompt.progression for prompt in prompts]
+    if grammar.is_chords.any():
+        chooses = request.keeps
+        chords = SongsChords(grammar, progressions, targets, always_chooses=chooses)
+        constraints.append(chords)
+    if max_notes := request.sampling.max_notes:
+        each = notes_of_each(grammar, max_notes)
+        constraints.append(MaxNotesOfParts(grammar, each, targets))
+    return constraints
+
+
+def groove_constraints(
+    request: GenerationRequest,
+    tokenizer: Tokenizer,
+    grammar: GrooveGrammar,
+    prompts: Sequence[Prompt],
+) -> list[Constraint]:
+    """Return the constraints on notes at once, and on durations, of a band."""
+    constraints: list[Constraint] = []
+    if max_notes := request.sampling.max_notes:  # prompts may have more
+        constraints.append(MaxNotes(grammar, notes_of_each(grammar, max_notes)))
+    if request.hold_durations:
+        step = TICKS_PER_BEAT // tokenizer.steps_per_beat
+        longest = np.zeros((len(prompts), grammar.num_instruments), np.int64)
+        for of_prompt, prompt in zip(longest, prompts, strict=True):
+            for number, track in enumerate(prompt.score.tracks):
+                of_prompt[number] = int(track.notes["duration"].max(initial=0)) // step
+        constraints.append(LimitedDurations(grammar, longest))
+    return constraints
+
+
+def chorale_constraints(
+    request: GenerationRequest, grammar: ChoraleGrammar, prompts: Sequence[Prompt]
+) -> list[Constraint]:
+    """Return the constraints on the voices of chorales."""
+    constraints: list[Constraint] = []
+    if request.keeps:
+        constraints.append(KeptTokens(grammar, [prompt.given for prompt in prompts]))
+    if request.sampling.avoid_parallels:
+        constraints.append(NoParallels(grammar))
+    return constraints
+
+
+def request_end(
+    request: GenerationRequest, grammar: Grammar[Any], prompts: Sequence[Prompt]
+) -> list[Constraint]:
+    """Return the constraints on where the new music begins and ends."""
+    start = np.array([prompt.end_time for prompt in prompts])
+    end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
+    may_end = np.full_like(end, 0 if request.allow_end else NEVER)
+    if request.ending != "close":
+        return end_constraints(grammar, start, may_end, None)
+    may_end = np.minimum(may_end, end - [prompt.bar_length for prompt in prompts])
+    return end_constraints(grammar, start, may_end, end)

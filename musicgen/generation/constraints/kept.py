@@ -1,0 +1,125 @@
+"""Tokens that are kept: a piece of which some parts stay and the others are written."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from musicgen.generation.constraints.base import Constraint
+from musicgen.tokenization.grammar import BoolArray, Grammar, GrammarState, padded
+from musicgen.tokenization.songs.grammar import SongsGrammar, SongsState
+from musicgen.tokenization.vocabulary import IntArray
+
+FREE = -1  # in place of a token that the model writes
+
+
+def target_parts(grammar: SongsGrammar, targets: Sequence[Sequence[int]]) -> BoolArray:
+    """Return which parts are written: chords, and those named, or all. [B, num_parts]
+
+    Args:
+        targets: indices of the parts of each sequence; empty: all.
+    """
+    parts = np.arange(len(grammar.is_drum))
+    named = [np.isin(parts, some if len(some) else parts) for some in targets]
+    return np.stack(named) | grammar.is_chords
+
+
+class KeptTokens(Constraint):
+    """The tokens are those of a piece, except where it leaves them free; for tokens of chorales.
+
+    Args:
+        conditioning: ids of each sequence by index, FREE where the model writes; later tokens are
+            free. [L]
+    """
+
+    def __init__(self, grammar: Grammar[Any], conditioning: Sequence[IntArray]) -> None:
+        self.conditioning = padded(conditioning, FREE)
+        self._tokens = np.arange(len(grammar.vocabulary))
+
+    def start(self, state: GrammarState, prompts: Any) -> IntArray:
+        return self.conditioning
+
+    def allowed(self, state: GrammarState, memory: IntArray) -> BoolArray:
+        at = np.minimum(state.positions[:, :1] + 1, memory.shape[1] - 1)
+        token = np.take_along_axis(memory, at, axis=1)
+        return (token == FREE) | (self._tokens == token)
+
+
+class TargetParts(Constraint):
+    """Only some of the parts are written; for tokens of songs.
+
+    Args:
+        targets: which. [B, num_parts]
+    """
+
+    def __init__(self, grammar: SongsGrammar, targets: BoolArray) -> None:
+        self.targets = targets
+        self._part = grammar.slices["Part"]
+        self._size = len(grammar.vocabulary)
+
+    def start(self, state: SongsState, prompts: Any) -> BoolArray:
+        return self.targets
+
+    def allowed(self, state: SongsState, memory: BoolArray) -> BoolArray | None:
+        if memory.all():
+            return None
+        mask = np.ones((len(memory), self._size), bool)
+        mask[:, self._part] = memory
+        return mask
+
+
+class KeptPartsMemory(NamedTuple):
+    """Where each sequence is among its conditioning tokens."""
+
+    next: IntArray  # index of the conditioning token to come, or of the FREE in its place [B, 1]
+    conditioning: IntArray  # ids, FREE where the model writes [B, L]
+    targets: BoolArray  # the parts that are written [B, num_parts]
+
+    def tokens(self) -> tuple[IntArray, IntArray]:
+        """Return the conditioning token to come and the one behind it, FREE for none. [B, 1]"""
+        at = np.minimum(self.next + np.arange(2), self.conditioning.shape[1] - 1)
+        now, behind = np.split(np.take_along_axis(self.conditioning, at, axis=1), 2, axis=1)
+        return now, behind
+
+
+class KeptParts(Constraint):
+    """Some parts of a song are kept; behind them in each bar the others are written.
+
+    In place of each FREE may come any number of tokens of the target parts, and of chords. They end
+    with the token behind FREE, which begins the next bar.
+
+    Args:
+        conditioning: ids of each sequence, FREE where the model writes. [L]
+        targets: the parts that are written. [B, num_parts]
+    """
+
+    def __init__(
+        self, grammar: SongsGrammar, conditioning: Sequence[IntArray], targets: BoolArray
+    ) -> None:
+        self.grammar, self.targets = grammar, targets
+        self.conditioning = padded(conditioning, FREE)
+        self._tokens = np.arange(len(grammar.vocabulary))
+        self._in_part = ~grammar.of_families("Bar", "Key", "Tempo", "Part", "EOS")  # [V]
+
+    def start(self, state: SongsState, prompts: Any) -> KeptPartsMemory:
+        return KeptPartsMemory(state.positions[:, :1] + 1, self.conditioning, self.targets)
+
+    def advance(
+        self, state: SongsState, memory: KeptPartsMemory, tokens: IntArray
+    ) -> KeptPartsMemory:
+        now, behind = memory.tokens()
+        ends_free = (now == FREE) & (tokens[:, None] == behind)
+        passed = np.where(now != FREE, 1, 2 * ends_free)
+        return memory._replace(next=memory.next + passed)
+
+    def allowed(self, state: SongsState, memory: KeptPartsMemory) -> BoolArray:
+        now, behind = memory.tokens()
+        targets = memory.targets
+        free = (behind == FREE) | (self._tokens == behind)  # [B, V]
+        part = np.maximum(state.part, 0)[:, None]
+        free |= np.take_along_axis(targets, part, axis=1) & self._in_part
+        parts = self.grammar.slices["Part"]
+        # Kept parts come before target parts.
+        free[:, parts] |= targets
+        free[:, parts] &= self.grammar.may_follow(state.part, leading=~targets)
+        return np.where(now == FREE, free, self._tokens == now)

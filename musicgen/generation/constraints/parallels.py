@@ -1,0 +1,69 @@
+"""No parallel fifths and octaves between the voices of a chorale."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from musicgen.generation.constraints.base import Constraint
+from musicgen.tokenization.chorale.frames import NUM_VOICES
+from musicgen.tokenization.chorale.grammar import LEAD, ChoraleGrammar, ChoraleState
+from musicgen.tokenization.grammar import BoolArray
+from musicgen.tokenization.vocabulary import IntArray
+
+RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
+UNISON, FIFTH = 0, 7  # semitones
+
+
+class NoParallels(Constraint):
+    """No two voices move in parallel fifths or octaves.
+
+    Two voices move together, and are a perfect fifth (an octave or unison) apart before and after,
+    give or take octaves: as `metrics.part_writing` counts them. The other voice is one that is
+    known already, in this frame or, if it leads, in an earlier one.
+
+    The memory is the pitch of each of the last tokens, from the lowest; -1: none. [B, RECENT]
+    """
+
+    def __init__(self, grammar: ChoraleGrammar) -> None:
+        self.grammar = grammar
+
+    def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
+        recent = np.full((len(prompts), RECENT), -1)
+        for of_prompt, tokens in zip(recent, prompts, strict=True):
+            pitches = self.grammar.pitch[np.asarray(tokens)[-RECENT:]]
+            of_prompt[RECENT - len(pitches) :] = pitches
+        return recent
+
+    def advance(self, state: ChoraleState, memory: IntArray, tokens: IntArray) -> IntArray:
+        return np.concatenate([memory[:, 1:], self.grammar.pitch[tokens][:, None]], axis=1)
+
+    def allowed(self, state: ChoraleState, memory: IntArray) -> BoolArray:
+        may_sing = ~self._parallels(state, memory)
+        mask = np.ones((len(may_sing), len(self.grammar.vocabulary)), bool)
+        mask[:, self.grammar.slices["Pitch"]] = may_sing
+        ahead = self.grammar.slices["Ahead"]
+        mask[:, ahead] = may_sing[:, : ahead.stop - ahead.start]
+        return mask
+
+    def _parallels(self, state: ChoraleState, recent: IntArray) -> BoolArray:
+        """Return which pitches of the next token would make a parallel. [B, num_pitches]"""
+        arrangements = self.grammar.arrangements
+        voice = state.positions[:, 0] % NUM_VOICES  # of the next token: the header has index 0
+        pitches = np.arange(self.grammar.num_pitches)
+        sequences, mine = np.arange(len(voice)), recent[:, -NUM_VOICES]
+        delay = arrangements.delay[state.header][:, None]
+        behind = ~arrangements.leading[state.header] * delay  # frames, of each voice [B, 4]
+        found = np.zeros((len(voice), len(pitches)), bool)
+        for other in range(NUM_VOICES):
+            frames = behind[sequences, voice] - behind[:, other]
+            back = NUM_VOICES * frames + voice - other  # tokens from the other voice to this one
+            is_known = back > 0
+            back = np.maximum(back, 1)
+            now, before = recent[sequences, -back], recent[sequences, -back - NUM_VOICES]
+            interval = np.abs(mine - before) % 12
+            all_sound = np.minimum(np.minimum(now, before), mine) >= 0
+            is_perfect = (interval == UNISON) | (interval == FIFTH)
+            moves = is_known & all_sound & (now != before) & is_perfect
+            same = np.abs(pitches - now[:, None]) % 12 == interval[:, None]
+            found |= moves[:, None] & same & (pitches != mine[:, None])
+        return found

@@ -1,0 +1,164 @@
+"""The model's side of decoding: logits of a batch after its prompts, then after each new token."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from musicgen.errors import UserError
+from musicgen.generation.engines import Engine
+from musicgen.generation.prompts import Prompt
+from musicgen.models import ModelState
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.transposition import Transposition
+from musicgen.tokenization.vocabulary import IntArray
+
+
+class Decoder:
+    """Runs a model on a batch of sequences and holds the model's state of each.
+
+    Args:
+        engine: the model.
+        tokenizer: tells the positions of tokens.
+        lag_biases: by how many nats copies of each lag are likelier, by bar, see `form.lag_biases`;
+            None: the model has no copy head that knows bars. [N, max_lag + 1]
+        temperature: what divides the logits of a model with a copy head, without its copies.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        *,
+        lag_biases: Tensor | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        self.engine, self.tokenizer, self.temperature = engine, tokenizer, temperature
+        self.lag_biases = None if lag_biases is None else lag_biases.to(engine.device)
+        self.coordinates, self.names = Coordinates(tokenizer), engine.model.coordinate_names
+        self.state: Any = None
+        self._positions = self._bar_lengths = torch.empty(0)
+
+    @property
+    def batch(self) -> int:
+        """The number of sequences."""
+        return len(self._bar_lengths)
+
+    def prefill(self, prompts: Sequence[Prompt], index: Tensor) -> Tensor:
+        """Return the logits [B, V] after the prompts at `index` [B], which may repeat.
+
+        Neighbours of equal length go through the model together.
+        """
+        logits, states, positions = [], [], []
+        for _, group in groupby(prompts, lambda prompt: len(prompt.tokens)):
+            ids, places = self._inputs([*group])
+            last, state = self.engine.prefill(ids, places)
+            logits.append(check_finite(last.cpu()))
+            states.append(state)
+            positions.append(places[:, -1].cpu())
+        self.state = ModelState.cat(states).select(index.to(self.engine.device))
+        self._positions = torch.cat(positions)[index]
+        self._bar_lengths = torch.tensor([prompt.bar_length for prompt in prompts])[index]
+        first = torch.cat(logits)[index]
+        if self.state.copied is not None:  # the copy head divides by it from now on
+            self.state.copied.temperature.fill_(self.temperature)
+            first = first.double() / self.temperature
+        return first
+
+    def _inputs(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
+        """Return the ids [B, L] and positions [B, L, P] of prompts of equal length."""
+        positions = [
+            self.coordinates.of(prompt.tokens, self.names, bar_length=prompt.bar_length)
+            for prompt in prompts
+        ]
+        ids = torch.from_numpy(np.stack([prompt.tokens for prompt in prompts]))
+        device = self.engine.device
+        return ids.to(device), torch.from_numpy(np.stack(positions)).to(device)
+
+    def step(self, tokens: Tensor, places: IntArray, allowed: Tensor) -> Tensor:
+        """Return the logits [B, V], on the CPU, after one more token of each sequence.
+
+        Args:
+            tokens: ids. [B]
+            places: index and musical time of the tokens, see `GrammarState.positions`. [B, 2]
+            allowed: the tokens that they were drawn from. [B, V]
+        """
+        self._positions = self.coordinates.next(
+            self.names, self._positions, tokens, places, self._bar_lengths
+        )
+        if self.lag_biases is not None:
+            bar = self._positions[:, self.names.index("bar")]
+            self.state.lag_bias[: len(bar)] = self.lag_biases[bar % len(self.lag_biases)]
+        device = self.engine.device
+        logits, self.state = self.engine.step(
+            tokens.to(device), self._positions.to(device), self.state
+        )
+        return check_finite(logits.cpu())
+
+    def select(self, index: Tensor) -> None:
+        """Keep only the sequences at `index`."""
+        self._positions, self._bar_lengths = self._positions[index], self._bar_lengths[index]
+        self.state = self.state.select(index.to(self.engine.device))
+
+
+class GuidedDecoder:
+    """A decoder with classifier-free guidance by the tokens that are kept.
+
+    The batch goes through the model twice: as it is, and after the negative prompt, in which the
+    kept parts of the bars to be written are a tritone higher or lower.
+
+    Args:
+        decoder: the model.
+        scale: logits become negative + scale × (logits − negative).
+    """
+
+    def __init__(self, decoder: Decoder, scale: float) -> None:
+        self.decoder, self.scale = decoder, scale
+        self._transposed = torch.from_numpy(Transposition(decoder.tokenizer).tritone())
+
+    def prefill(self, prompts: Sequence[Prompt], index: Tensor) -> Tensor:
+        """As of `Decoder`."""
+        negative = [self._negative(prompt) for prompt in prompts]
+        both = torch.cat([index, index + len(prompts)])
+        return self._guided(self.decoder.prefill([*prompts, *negative], both))
+
+    def step(self, tokens: Tensor, places: IntArray, allowed: Tensor) -> Tensor:
+        """As of `Decoder`."""
+        is_kept = allowed.sum(dim=1) == 1
+        negative = torch.where(is_kept, self._transposed[tokens], tokens)
+        both = torch.cat([tokens, negative])
+        return self._guided(self.decoder.step(both, np.tile(places, (2, 1)), allowed))
+
+    def select(self, index: Tensor) -> None:
+        """As of `Decoder`."""
+        batch = self.decoder.batch // 2
+        self.decoder.select(torch.cat([index, index + batch]))
+
+    def _negative(self, prompt: Prompt) -> Prompt:
+        """Return the negative prompt: one whose last bar, to be written, is a tritone away."""
+        is_new = self.decoder.tokenizer.times(prompt.tokens) >= prompt.end_time
+        transposed = self._transposed.numpy()[prompt.tokens]
+        return replace(prompt, tokens=np.where(is_new, transposed, prompt.tokens))
+
+    def _guided(self, logits: Tensor) -> Tensor:
+        """Return the guided logits of those of both halves. [2 B, V] -> [B, V]"""
+        positive, negative = logits.chunk(2)
+        return negative + self.scale * (positive - negative)
+
+
+def check_finite(logits: Tensor) -> Tensor:
+    """Return the logits.
+
+    Raises:
+        UserError: one is infinite or not a number.
+    """
+    if not torch.isfinite(logits.sum()):
+        raise UserError(
+            "the model's output is not finite: its training diverged. Take an earlier checkpoint"
+        )
+    return logits

@@ -1,0 +1,137 @@
+"""What users add to decoding from Python: logits processors and constraints, written as they would."""
+
+import numpy as np
+import pytest
+import torch
+
+from musicgen.generation.constraints import Constraint
+from musicgen.generation.logits_processors import LogitsProcessor
+from musicgen.tokenization import REMI, Chorale, Groove2Groove
+from tests.generation.builders import SCORES, music_model
+
+WHITE_KEYS = {0, 2, 4, 5, 7, 9, 11}
+
+
+class WhiteKeysOnly(Constraint):
+    """Only notes of the white keys come."""
+
+    def __init__(self, tokenizer):
+        names = [tokenizer.vocabulary.token(i) for i in range(len(tokenizer.vocabulary))]
+        self.mask = np.array([self.is_white(*name.partition("_")[::2]) for name in names])
+
+    @staticmethod
+    def is_white(family, value):
+        return family not in ("Pitch", "Ahead") or int(value) % 12 in WHITE_KEYS
+
+    def allowed(self, state, memory):
+        return self.mask
+
+
+class NoRepeatedPitch(Constraint):
+    """A constraint with a memory: the pitch of each sequence's last note does not come again."""
+
+    def __init__(self, tokenizer):
+        self.tokens = np.arange(len(tokenizer.vocabulary))
+        self.is_pitch = np.isin(self.tokens, tokenizer.families["Pitch"])
+
+    def start(self, state, prompts):
+        return np.array([tokens[self.is_pitch[tokens]][-1] for tokens in prompts])
+
+    def advance(self, state, memory, tokens):
+        return np.where(self.is_pitch[tokens], tokens, memory)
+
+    def allowed(self, state, memory):
+        return self.tokens != memory[:, None]
+
+
+class Mirostat(LogitsProcessor):
+    """Keep the surprise of each token near a target, in bits (Basu et al. 2021, version 2)."""
+
+    def __init__(self, target, rate=0.1):
+        self.target, self.rate = target, rate
+        self.surprises = []
+
+    def start(self, batch):
+        self.limit = torch.full((batch,), 2.0 * self.target, dtype=torch.float64)
+        self.log_p = None
+
+    def select(self, index):
+        self.limit, self.log_p = self.limit[index], self.log_p[index]
+
+    def __call__(self, tokens, logits):
+        if self.log_p is not None:
+            surprise = -self.log_p.gather(1, tokens[:, -1:])[:, 0] / np.log(2)
+            self.limit -= self.rate * (surprise - self.target)
+            self.surprises += surprise.tolist()
+        surprise = -logits.log_softmax(-1) / np.log(2)
+        best = surprise.amin(-1, keepdim=True)
+        is_kept = surprise <= torch.maximum(self.limit[:, None], best)
+        logits = logits.masked_fill(~is_kept, -torch.inf)
+        self.log_p = logits.log_softmax(-1)
+        return logits
+
+
+@pytest.mark.parametrize("tokenizer", [REMI(), Chorale()], ids=["remi", "chorale"])
+def test_white_keys_only(tokenizer):
+    model = music_model(tokenizer)
+    options = {"prompt_bars": 1, "bars": 2, "num_samples": 2}
+    free = model.generate(SCORES["remi"], **options)
+    white = model.generate(SCORES["remi"], **options, constraints=[WhiteKeysOnly(tokenizer)])
+    found = [
+        {int(p) % 12 for x in pieces for p in x.new_score.notes["pitch"]}
+        for pieces in (free, white)
+    ]
+    assert found[0] - WHITE_KEYS
+    # A note of the prompt may go on.
+    prompt = {int(p) % 12 for p in white[0].prompt.score.notes["pitch"]}
+    assert found[1] & WHITE_KEYS
+    assert found[1] <= WHITE_KEYS | prompt
+
+
+def test_a_constraint_has_a_memory_of_each_sequence():
+    tokenizer = REMI()
+    model, pitches = music_model(tokenizer), tokenizer.families["Pitch"]
+    model.model.head.bias.data[pitches[40:42]] = 20.0
+    options = {"prompt_bars": 1, "bars": 2, "num_samples": 3}
+
+    def num_repeated(**more):
+        pieces = model.generate(SCORES["remi"], **options, **more)
+        found = [piece.tokens[np.isin(piece.tokens, pitches)] for piece in pieces]
+        starts = [np.isin(piece.prompt.tokens, pitches).sum() for piece in pieces]
+        repeated = [row[1:] == row[:-1] for row in found]
+        return sum(int(x[n - 1 :].sum()) for x, n in zip(repeated, starts, strict=True))
+
+    assert num_repeated() > 0
+    assert num_repeated(constraints=[NoRepeatedPitch(tokenizer)]) == 0
+
+
+def test_mirostat_keeps_surprise_near_its_target():
+    tokenizer = Groove2Groove()
+    model = music_model(tokenizer)
+    options = {"prompt_bars": 1, "bars": 2, "num_samples": 3, "max_new_tokens": 150, "top_p": 1.0}
+    averages = []
+    for target in (1.0, 3.0):
+        mirostat = Mirostat(target)
+        model.generate(SCORES["groove2groove"], **options, logits_processors=[mirostat])
+        averages.append(np.mean(mirostat.surprises[150:]))
+    assert averages == pytest.approx([1, 3], abs=0.5)
+
+
+def test_a_processor_sees_all_tokens_and_the_masked_logits():
+    tokenizer = REMI()
+    seen = []
+
+    def observe(tokens, logits):
+        seen.append((tokens.clone(), logits.isfinite()))
+        return logits
+
+    scores = [SCORES["remi"], SCORES["remi"].clip(0, 2 * 1920)]
+    model = music_model(tokenizer)
+    pieces = model.generate(scores, bars=1, logits_processors=[observe], batch_size=2)
+    prompts = sorted((x.prompt.tokens.tolist() for x in pieces), key=len)
+    (first, mask), pad = seen[0], tokenizer.vocabulary.pad_id
+    found = sorted(([t for t in row.tolist() if t != pad] for row in first), key=len)
+    assert found == prompts
+    assert (mask.sum(dim=1) < len(tokenizer.vocabulary)).all(), "the grammar has masked"
+    last = [t for t in seen[-1][0][-1].tolist() if t != pad]
+    assert last in [piece.tokens.tolist()[: len(last)] for piece in pieces]
