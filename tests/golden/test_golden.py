@@ -85,51 +85,59 @@ def samples(name: str) -> list[str]:
     ]
 
 
-def four_bars(score: Score) -> Score:
-    """Four bars of a piece in 4/4 in which all of its parts play."""
+def three_bars(score: Score) -> Score:
+    """Three bars of a piece in 4/4 in which all of its parts play."""
     bar = 4 * score.ticks_per_beat
-    return score.clip(12 * bar, 16 * bar)
+    return score.clip(12 * bar, 15 * bar)
 
 
 # What a request can ask of the tokens and of the logits: checkpoint and options of `generate`.
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "kept part": ("songs-small", {"keep": "voice", "guidance": 1}),
     "guidance": ("songs-small", {"keep": "voice", "guidance": 3, "prompt_bars": 1}),
-    "likeliest token with guidance": ("songs-small", {"keep": "piano", "temperature": 0}),
+    "likeliest token with guidance": (
+        "songs-small",
+        {"keep": "piano", "temperature": 0, "prompt_bars": 1},
+    ),
     "rewritten bars": ("songs-small", {"rewrite": "2-3", "chords": "C Am | F"}),
     "rewritten part": ("songs-small", {"rewrite": "3", "keep": "piano", "key": "Eb"}),
-    "chords": ("songs-small", {"prompt_bars": 1, "bars": 3, "chords": "C Am | F | G"}),
+    "chords": ("songs-small", {"prompt_bars": 1, "bars": 2, "chords": "C Am | F | G"}),
     "new song": ("songs-small", {"bars": 2, "tempo": 90, "key": "F#m", "chords": "Bb F"}),
     "closed song": ("songs-small", {"prompt_bars": 2, "bars": 2, "ending": "close"}),
-    "form": ("songs-small", {"prompt_bars": 1, "bars": 3, "form": "AAB", "section_bars": 1}),
+    "form": ("songs-small", {"prompt_bars": 1, "bars": 2, "form": "AAB", "section_bars": 1}),
     "one note at once": ("songs-small", {"prompt_bars": 2, "bars": 2, "max_notes": 1}),
-    "free tempo and metre": ("songs-small", {"prompt_bars": 1, "bars": 3, **FREE}),
+    "free tempo and metre": ("songs-small", {"prompt_bars": 1, "bars": 2, **FREE}),
     "closed groove": ("groove-small", {"prompt_bars": 2, "bars": 1, "ending": "close"}),
     "limited notes": ("groove-small", {"prompt_bars": 2, "bars": 1, "max_notes": [1, 2, 1, 2, 3]}),
     "longer notes": ("groove-small", {"prompt_bars": 2, "bars": 2, LIMIT_DURATIONS: False}),
     "short notes": ("groove-small", {"prompt_bars": 2, "bars": 2, LIMIT_DURATIONS: True}),
     "kept soprano": ("bach-chorales", {"keep": "soprano"}),
-    "kept voices": ("bach-chorales", {"keep": "alto,bass", "guidance": 2, "top_k": 5}),
-    "no parallels": ("bach-chorales", {"keep": "bass", "avoid_parallels": True}),
+    "kept voices": (
+        "bach-chorales",
+        {"keep": "alto,bass", "guidance": 2, "top_k": 5, "prompt_bars": 1},
+    ),
+    "no parallels": ("bach-chorales", {"keep": "bass", "avoid_parallels": True, "prompt_bars": 1}),
     "closed chorale": ("bach-chorales", {"bars": 1, "ending": "close", "avoid_parallels": True}),
     "filters": ("bach-chorales", {"bars": 1, "top_k": 9, "min_p": 0.02, "typical_p": 0.8}),
     "tokens in all": ("songs-small", {"prompt_bars": 1, "total_tokens": 99, "allow_end": True}),
     "untrained REMI": ("remi", {"prompt_bars": 1, "bars": 3, "chords": "C Am | F"}),
-    "free REMI": ("remi", {"prompt_bars": 1, "bars": 3, **FREE}),
+    "free REMI": ("remi", {"prompt_bars": 1, "bars": 2, **FREE}),
     "closed REMI": ("remi", {"prompt_bars": 1, "bars": 2, "ending": "close", "tempo": 77}),
 }
 
 
 def request_sample(name: str) -> str:
-    """A hash of the tokens of two samples of a request."""
+    """A hash of the tokens of a request's samples: of two with kept parts, else of one."""
     checkpoint, options = REQUESTS[name]
     if checkpoint == "remi":
-        model, score = music_model(REMI(time_signatures=METRES)), four_bars(compose_pop(1000, 0))
+        model, score = music_model(REMI(time_signatures=METRES)), three_bars(compose_pop(1000, 0))
     elif checkpoint == "bach-chorales":
         model, score = load(checkpoint), chorale([*IN_C, *reversed(IN_C), *IN_C])
     else:
-        model, score = load(checkpoint), four_bars(prompts(checkpoint)[0])
-    pieces = model.generate(None if name == "new song" else score, num_samples=2, **options)
+        model, score = load(checkpoint), three_bars(prompts(checkpoint)[0])
+    num_samples = 2 if "kept" in name else 1
+    prompt = None if name == "new song" else score
+    pieces = model.generate(prompt, num_samples=num_samples, **options)
     tokens = np.concatenate([piece.tokens.astype("<i8") for piece in pieces])
     return hashlib.sha256(tokens.tobytes()).hexdigest()[:16]
 
