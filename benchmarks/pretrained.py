@@ -8,7 +8,7 @@ musicgen/pretrained/NAME in half precision; `--measure` takes it as it is. songs
 folders of its corpora as settings (data.corpora.*.root), and benchmarks/songs.py measures it.
 groove-small continues composed bands that it never heard, and those of others in --bands; the
 measures go to results/pretrained.json. Notes that are longer than any of their track in the prompt
-are counted with and without `hold_durations`.
+are counted with and without `limit_durations`.
 """
 
 import argparse
@@ -110,17 +110,17 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
         for row in [*measures(measured), *training_matches(measured)]:
             yield {"prompts": kind, **row}
-        for hold in (False, True):
-            yield {"prompts": kind, **longer_notes(source, args.prompts, hold=hold)}
+        for limits in (False, True):
+            yield {"prompts": kind, **longer_notes(source, args.prompts, limits=limits)}
 
 
-def longer_notes(source: Path, number: int, *, hold: bool) -> dict[str, Any]:
+def longer_notes(source: Path, number: int, *, limits: bool) -> dict[str, Any]:
     """Count the notes longer than the longest of their track in the prompt, per 1,000 of a piece.
 
     Tracks without a note in the prompt do not count.
     """
     files = evenly_spaced(find_music(source), number)
-    options = {"prompt_bars": 4, "bars": 16, "hold_durations": hold}
+    options = {"prompt_bars": 4, "bars": 16, "limit_durations": limits}
     pieces = musicgen.load(GROOVE).generate(files, **options)
 
     def per_1000(prompt: Score, music: Score) -> float:
@@ -136,7 +136,7 @@ def longer_notes(source: Path, number: int, *, hold: bool) -> dict[str, Any]:
     for prompt in (piece.prompt for piece in pieces):
         end = prompt.end_tick + 16 * prompt.end_tick // 4
         originals.append(per_1000(prompt.score, prompt.piece.clip(prompt.end_tick, end)))
-    name = f"longer notes per 1,000, hold_durations={str(hold).lower()}"
+    name = f"longer notes per 1,000, limit_durations={str(limits).lower()}"
     return as_row(name, values, str(np.nanmean(originals)))
 
 

@@ -32,12 +32,12 @@ class GenerationRequest:
         num_samples: continuations of each prompt.
         batch_size: rows to compute at a time.
         allow_end: whether the model may end a piece before its length.
-        hold_tempo: whether the prompt's last tempo stays, see `Grammar.hold`.
-        hold_metre: whether its last metre stays.
-        hold_durations: whether no note is longer than the longest of its track in the prompt, where
-            tokens begin and end notes, see `Grammar.shorten`.
+        fix_tempo: keep the prompt's last tempo.
+        fix_time_signature: keep its last time signature.
+        limit_durations: no note is longer than the longest of its track in the prompt, for tokens
+            that begin and end notes, those of bands.
         tempo: quarters a minute from the prompt's end on, or from the beginning without a prompt;
-            the model reads the prompt at it. With `hold_tempo` it stays. None: the prompt's.
+            the model reads the prompt at it. With `fix_tempo` it stays. None: the prompt's.
         program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin;
             for a model of several tracks, those of some by name. The prompt in its own file keeps
             its programs. None: those of the prompt, or of the tokenizer.
@@ -65,9 +65,9 @@ class GenerationRequest:
     num_samples: int = 1
     batch_size: int = 32
     allow_end: bool = False
-    hold_tempo: bool = True
-    hold_metre: bool = True
-    hold_durations: bool = False
+    fix_tempo: bool = True
+    fix_time_signature: bool = True
+    limit_durations: bool = True
     tempo: float | None = None
     program: Any = None
     ending: str = "open"
@@ -98,7 +98,7 @@ class GenerationRequest:
         if self.bars is None and self.total_tokens is None and not self.keeps:
             object.__setattr__(self, "bars", 16)
         check_int("bars", self.bars, none_means="")
-        for name in "allow_end", "hold_tempo", "hold_metre", "hold_durations":
+        for name in "allow_end", "fix_tempo", "fix_time_signature", "limit_durations":
             check_bool(name, getattr(self, name))
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")

@@ -194,8 +194,8 @@ def test_a_closed_piece_ends_in_its_last_bar(tokenizer, bars):
     assert done.num_new_tokens == 9  # without room it stays open
 
 
-@pytest.mark.parametrize("hold_metre", [True, False])
-def test_pieces_close_in_any_metre(hold_metre):
+@pytest.mark.parametrize("fix_time_signature", [True, False])
+def test_pieces_close_in_any_metre(fix_time_signature):
     """Also where the model's own bars do not end with those of the prompt."""
     tokenizer = REMI(time_signatures=("4/4", "3/4", "2/4"))
     notes = notes_from([(240 * i, 240, 60 + i % 7, 64) for i in range(16)])
@@ -203,7 +203,7 @@ def test_pieces_close_in_any_metre(hold_metre):
     prompt = make_prompt(tokenizer, score, "p", 2)
     assert prompt.bar_length == 8
     options = {"bars": 2, "ending": "close", "num_samples": 12}
-    for done in run(tokenizer, prompts=[prompt], hold_metre=hold_metre, **options):
+    for done in run(tokenizer, prompts=[prompt], fix_time_signature=fix_time_signature, **options):
         assert done.tokens[-1] == tokenizer.vocabulary.id("EOS")
         tokenizer.grammar().start(done.tokens[None])
         assert done.new_score.end <= 2 * 2 * 480
@@ -259,10 +259,10 @@ def test_no_note_is_longer_than_the_longest_of_its_track_in_the_prompt():
 
     before, free = longest()
     assert (free > before)[before > 0].sum() > 2
-    before, held = longest(hold_durations=True)
+    before, held = longest(limit_durations=True)
     assert (held <= before)[before > 0].all()
     empty = [empty_prompt(tokenizer)]
-    assert [*map(list, longest(empty, hold_durations=True))] == [*map(list, longest(empty))]
+    assert [*map(list, longest(empty, limit_durations=True))] == [*map(list, longest(empty))]
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def chords(**symbols):
         {"num_samples": 2, "temperature": 0.9},
         {"temperature": 0},
         {"ending": "close"},
-        {"hold_tempo": False, "tempo": 80},
+        {"fix_tempo": False, "tempo": 80},
     ],
 )
 def test_continuations_have_the_chords_that_were_asked(options):

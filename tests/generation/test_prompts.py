@@ -173,7 +173,7 @@ def test_a_tempo_begins_behind_the_prompt_and_stays(continued, kind):
 
 
 def test_the_model_reads_the_prompt_at_its_tempo_and_may_change_it_if_told(continued):
-    piece, _ = continued("remi", "tempo changes", tempo=92, hold_tempo=False)
+    piece, _ = continued("remi", "tempo changes", tempo=92, fix_tempo=False)
     tempi = TOKENIZERS["remi"].families["Tempo"]
     assert [t for t in piece.prompt.tokens if t in tempi] == [tempi.start + (92 - 32) // 3]
 

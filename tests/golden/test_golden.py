@@ -31,8 +31,8 @@ GOLDEN = Path(__file__).with_name("golden.json")
 VOICES = "Soprano", "Alto", "Tenor", "Bass"
 IN_C = [(72, 67, 64, 48), (74, 67, 65, 47), (76, 67, 60, 48), (72, 69, 65, 53)]
 MODELS = "songs-small", "groove-small", "bach-chorales"
-FREE = {"hold_tempo": False, "hold_metre": False}
-LIMIT_DURATIONS = "hold_durations"
+FREE = {"fix_tempo": False, "fix_time_signature": False}
+LONG = {"limit_durations": False}
 RUNS = {
     "default": [],
     "sine_spe": ["position=sine_spe", "attention=favor"],
@@ -81,7 +81,9 @@ def samples(name: str) -> list[str]:
     return [
         hashlib.sha256(piece.tokens.astype("<i8").tobytes()).hexdigest()[:16]
         for seed in range(3)
-        for piece in model.generate(prompts(name), prompt_bars=2, bars=3, seed=seed)
+        for piece in model.generate(
+            prompts(name), prompt_bars=2, bars=3, seed=seed, limit_durations=False
+        )
     ]
 
 
@@ -107,10 +109,13 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "form": ("songs-small", {"prompt_bars": 1, "bars": 2, "form": "AAB", "section_bars": 1}),
     "one note at once": ("songs-small", {"prompt_bars": 2, "bars": 2, "max_notes": 1}),
     "free tempo and metre": ("songs-small", {"prompt_bars": 1, "bars": 2, **FREE}),
-    "closed groove": ("groove-small", {"prompt_bars": 2, "bars": 1, "ending": "close"}),
-    "limited notes": ("groove-small", {"prompt_bars": 2, "bars": 1, "max_notes": [1, 2, 1, 2, 3]}),
-    "longer notes": ("groove-small", {"prompt_bars": 2, "bars": 2, LIMIT_DURATIONS: False}),
-    "short notes": ("groove-small", {"prompt_bars": 2, "bars": 2, LIMIT_DURATIONS: True}),
+    "closed groove": ("groove-small", {"prompt_bars": 2, "bars": 1, "ending": "close", **LONG}),
+    "limited notes": (
+        "groove-small",
+        {"prompt_bars": 2, "bars": 1, "max_notes": [1, 2, 1, 2, 3], **LONG},
+    ),
+    "longer notes": ("groove-small", {"prompt_bars": 2, "bars": 2, **LONG}),
+    "short notes": ("groove-small", {"prompt_bars": 2, "bars": 2}),
     "kept soprano": ("bach-chorales", {"keep": "soprano"}),
     "kept voices": (
         "bach-chorales",

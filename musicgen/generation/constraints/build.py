@@ -50,9 +50,9 @@ def request_constraints(
     else:
         constraints = []
     if isinstance(grammar, BarGrammar):
-        if request.hold_tempo:
+        if request.fix_tempo:
             constraints.append(FixedTempo(grammar))
-        if request.hold_metre and not request.keeps:  # kept bars have the piece's
+        if request.fix_time_signature and not request.keeps:  # kept bars have the piece's
             constraints.append(FixedTimeSignature(grammar))
     return [*constraints, *request_end(request, grammar, prompts)]
 
@@ -86,7 +86,7 @@ def groove_constraints(
     constraints: list[Constraint] = []
     if max_notes := request.sampling.max_notes:  # prompts may have more
         constraints.append(MaxNotes(grammar, notes_of_each(grammar, max_notes)))
-    if request.hold_durations:
+    if request.limit_durations:
         step = TICKS_PER_BEAT // tokenizer.steps_per_beat
         longest = np.zeros((len(prompts), grammar.num_instruments), np.int64)
         for of_prompt, prompt in zip(longest, prompts, strict=True):
