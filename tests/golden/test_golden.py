@@ -23,7 +23,7 @@ from musicgen.composer.pop.song import compose_song
 from musicgen.evaluation.losses import position_losses
 from musicgen.midi import NOTE, Score, Track
 from musicgen.random import NoiseKey
-from musicgen.tokenization import METRES, REMI
+from musicgen.tokenization import REMI, TIME_SIGNATURES
 from tests.end_to_end.deaths import train
 from tests.generation.builders import music_model
 
@@ -135,7 +135,10 @@ def request_sample(name: str) -> str:
     """A hash of the tokens of a request's samples: of two with kept parts, else of one."""
     checkpoint, options = REQUESTS[name]
     if checkpoint == "remi":
-        model, score = music_model(REMI(time_signatures=METRES)), three_bars(compose_pop(1000, 0))
+        model, score = (
+            music_model(REMI(time_signatures=TIME_SIGNATURES)),
+            three_bars(compose_pop(1000, 0)),
+        )
     elif checkpoint == "bach-chorales":
         model, score = load(checkpoint), chorale([*IN_C, *reversed(IN_C), *IN_C])
     else:
