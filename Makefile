@@ -41,7 +41,7 @@ page: $(STAMP) ## Write a run as one HTML file that composes: make page FROM=out
 pretrained: $(STAMP) ## Train, export and measure groove-small (hours): make pretrained BANDS=folder of bands by others
 	$(RUN) -m benchmarks.pretrained --bands "$(or $(BANDS),$(error give BANDS=FOLDER))"
 
-table: $(STAMP) ## Published figures beside those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
+table: $(STAMP) ## Print published figures and those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))
 
 bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/ and the tables of the pages
@@ -54,7 +54,7 @@ bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 docs: $(STAMP) ## Build the pages of docs/ with a reference of every setting: docs/_build/html
 	$(RUN) -m sphinx -q -W --keep-going docs docs/_build/html
 
-check-docs: $(STAMP) ## Run the commands of the pages, and compare their figures with the results
+check-docs: $(STAMP) ## Run the commands of the pages, and compare printed figures with the results
 	$(RUN) -m docs.check
 
 lint: $(STAMP) ## Check style and types

@@ -1,10 +1,10 @@
 """Train, export and measure the model bach-chorales: python -m benchmarks.bach_chorales
 
-The model is trained as benchmarks/pretrained.py says, or its training resumed, and exported to
-musicgen/pretrained/bach-chorales in half precision; `--measure` takes the model as it is. It
-harmonises the sopranos of the first 50 held-out chorales, of the test split and then of validation,
-and continues the first four bars of each by eight. The losses are those of whole pieces in plain
-order. All goes to results/bach_chorales.json.
+The training of benchmarks/recipes.yaml is run or resumed, and the model exported to
+musicgen/pretrained/bach-chorales in half precision; `--measure` skips the training. The model
+harmonises the sopranos of 50 held-out chorales (of the test split, then of validation), and adds
+eight bars to the first four of each. Losses are those of whole pieces with no voice ahead of the
+others. Results go to results/bach_chorales.json.
 """
 
 import argparse

@@ -2,12 +2,12 @@
 
     python -m benchmarks.chorale_split jsb_chorales.json.xz
 
-Two pieces belong together if a voice of one shares `SAME` or more of its runs of eight melodic
-intervals with the same voice of the other, in any key; the relation is transitive. The pieces of
-the JSB chorales' training and validation splits take part: what belongs to one of its training
-pieces is for training; of the rest, what belongs to one of its validation pieces is for
-validation; what belongs to neither is for testing. Writes `bach_chorales.json` into the package,
-and counts into `benchmarks/results/chorale_split.json`.
+Two pieces are related if a voice of one shares the part `SAME` or more of its runs of eight melodic
+intervals with the same voice of the other, in any key. The relation is transitive, and includes the
+pieces of the JSB chorales' training and validation splits. Pieces that are related to one of the
+JSB training pieces are for training. Of the others, pieces related to one of the JSB validation
+pieces are for validation, and the rest is for testing. The script writes `bach_chorales.json` into
+the package, and counts to `benchmarks/results/chorale_split.json`.
 """
 
 import json
@@ -37,7 +37,7 @@ def runs(score: Score) -> list[set[bytes]]:
     """Return the runs of intervals between different pitches of each voice."""
     found = []
     for track in score.tracks:
-        # Of notes that begin together, the highest.
+        # Of notes that begin together, take the highest.
         last = np.flatnonzero(np.diff(track.notes["onset"], append=-1))
         pitches = track.notes["pitch"][last]
         steps = np.diff(pitches)
@@ -47,7 +47,7 @@ def runs(score: Score) -> list[set[bytes]]:
 
 
 def likeness(one: list[set[bytes]], other: list[set[bytes]]) -> float:
-    """Return the highest share of the runs of a voice that are in the same voice of the other."""
+    """Return the largest share of a voice's runs that the same voice of the other piece has."""
     pairs = zip(one, other, strict=True)
     return max(len(a & b) / max(1, min(len(a), len(b))) for a, b in pairs)
 
@@ -80,7 +80,7 @@ def notice(path: Path) -> str:
         return "; ".join(re.findall(r"^!!!YE[CM]: *(.*)", text, re.MULTILINE))
     score = path.read_bytes()
     if path.suffix == ".mxl":
-        with ZipFile(path) as archive:  # beside the score it has a small container
+        with ZipFile(path) as archive:  # it holds the score and a small container
             score = archive.read(max(archive.infolist(), key=lambda file: file.file_size))
     words = (item.text or "" for item in ElementTree.fromstring(score).iter())
     lines = {" ".join(text.split()) for text in words if re.search("©|copyright|licen[cs]e", text)}

@@ -1,6 +1,7 @@
-"""What a copy head costs: training of a small model, decoding of songs-small, memory.
+"""Measure what a copy head costs in training, in decoding, and in memory.
 
-Decoding is timed with a full ring: a whole token with ONNX Runtime, grammar and sampling included.
+Training is timed with a small model, decoding with songs-small after so many tokens that the ring
+of the copy head is full. A decoded token includes ONNX Runtime, grammar and sampling.
 """
 
 import copy
@@ -24,7 +25,7 @@ SIZES = {"dim": 192, "num_layers": 4, "num_heads": 6, "ff_dim": 768, "dropout": 
 SIDES = {"without": None, "with": {"window": LENGTH}}
 NUM_STEPS = 32  # of decoding, timed together
 FAR = 20_000
-TOKEN_ROUNDS = 40  # of whole tokens, which short turns compare better
+TOKEN_ROUNDS = 40  # of decoding; many short turns compare it better
 
 
 def build(side: str) -> Transformer:
@@ -52,7 +53,7 @@ def train(model: Transformer, tokens: torch.Tensor) -> None:
 
 
 class Decoding:
-    """A row of a model that is decoded further and further."""
+    """One sequence, which its model decodes further with each call of `steps`."""
 
     def __init__(self, model: Transformer) -> None:
         self.engine: Engine = make_engine(model.eval(), NoiseKey((1,)), engine="eager")
@@ -68,19 +69,19 @@ class Decoding:
             token = logits.argmax(-1)
 
 
-def decoded(rows: int) -> dict[str, list[float]]:
-    """Return the CPU seconds of a token of each side, by round."""
+def decoded(batch_size: int) -> dict[str, list[float]]:
+    """Return the CPU seconds of a token with and without a copy head, by round."""
     loaded = musicgen.load("songs-small")
     without = copy.deepcopy(loaded.model)
     without.copy_head = None
     models = {"without": without, "with": loaded.model}
     runs = {}
     for side, model in models.items():
-        steps = generation(model, loaded.tokenizer, "onnx", rows)
+        steps = generation(model, loaded.tokenizer, "onnx", batch_size)
         advance(steps, LENGTH)
         runs[side] = partial(advance, steps, NUM_STEPS)
     times = measure.interleaved(runs, TOKEN_ROUNDS, clock=time.process_time)
-    return {side: [t / NUM_STEPS / rows for t in found] for side, found in times.items()}
+    return {side: [t / NUM_STEPS / batch_size for t in found] for side, found in times.items()}
 
 
 def compare(what: str, times: dict[str, list[float]], target: str) -> dict[str, object]:
@@ -98,10 +99,13 @@ def main() -> None:
     times = measure.interleaved(training, args.rounds, clock=clock)
     found = [compare("training step of 2,048 tokens", times, "—")]
     with torch.inference_mode():
-        for rows in (1, 16):
-            found.append(compare(f"a decoded token of {rows}", decoded(rows), "≤ 1.2"))
+        for batch_size in (1, 16):
+            what = f"a decoded token, batch of {batch_size}"
+            found.append(compare(what, decoded(batch_size), "≤ 1.2"))
         without, with_head = (state_bytes(Decoding(model).state) / 1e6 for model in models.values())
-        found.append(measure.row("state of a row: with / without", with_head, without, "MB", "—"))
+        found.append(
+            measure.row("state of a sequence: with / without", with_head, without, "MB", "—")
+        )
         near, far = (Decoding(models["with"]) for _ in range(2))
         far.steps(FAR - LENGTH)
         runs = {"near": near.steps, "far": far.steps}

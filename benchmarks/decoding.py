@@ -1,4 +1,7 @@
-"""Decoding with the published music model: flat in time and memory, bound by its weights."""
+"""Measure whether decoding with the published music model is constant in time and memory.
+
+A step is also compared with the time that reading the weights once takes, its lower bound.
+"""
 
 import json
 import statistics
@@ -19,7 +22,7 @@ PROMPT = 32
 
 
 def steps(engine: Engine, state: Any, first: int, count: int) -> tuple[Any, list[float]]:
-    """The state after so many tokens from the index `first` on, and the seconds of each step."""
+    """Return the state after `count` tokens from the index `first` on, and the seconds of each."""
     device = engine.device.type
     token = torch.zeros(1, dtype=torch.long, device=device)
     times = []
@@ -36,9 +39,10 @@ def steps(engine: Engine, state: Any, first: int, count: int) -> tuple[Any, list
 
 @torch.inference_mode()
 def passes(side: str, layers: int, device: str) -> dict[str, float]:
-    """Seconds of 2,048 tokens without a state: each takes a pass over all before it.
+    """Return the seconds of 2,048 tokens without a state, where each token needs a full pass.
 
-    As long as 2,048 passes over the mean length, if passes are linear in length: the mean of two.
+    A pass covers all earlier tokens. As its time is linear in the length, the total is 2,048 times
+    the mean of a short and a long pass.
     """
     model = build(side, layers, device).eval()
     seconds = []
@@ -58,7 +62,7 @@ def run(side: str, layers: int, length: int, device: str) -> dict[str, Any]:
     def begin() -> ModelState:
         return prefilled.select(torch.zeros(1, dtype=torch.long, device=device))
 
-    # Reading the weights once: the products of the layers' and the head's matrices and a vector.
+    # Reading the weights once: multiply each matrix of the layers and the head by a vector.
     weights = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
     vectors = {w.shape[1]: torch.randn(w.shape[1], device=device) for w in weights}
 
@@ -71,7 +75,7 @@ def run(side: str, layers: int, length: int, device: str) -> dict[str, Any]:
     steps(eager, begin(), PROMPT, 10)
     steps(fast, begin(), PROMPT, 10)
     found: dict[str, list[float]] = {"read": [], "eager": []}
-    for _ in range(5):  # in turn, as a machine's speed drifts
+    for _ in range(5):  # alternate, because the machine's speed drifts
         found["read"].append(read())
         found["eager"].append(statistics.median(steps(eager, begin(), PROMPT, 20)[1]))
 
@@ -94,7 +98,7 @@ def run(side: str, layers: int, length: int, device: str) -> dict[str, Any]:
 
 
 def far(length: int) -> int:
-    """Return the token whose time is compared with the 64th's: 4,096, or the last with so many."""
+    """Return the index of the token whose time is compared with that of the 64th."""
     return min(4096, length - 32)
 
 

@@ -1,7 +1,7 @@
-"""What ONNX Runtime gains: CPU time of a token, grammar and sampling included, by model and rows.
+"""Compare the CPU time of a token with torch and with ONNX Runtime, by model and batch size.
 
-Engines take turns in one process, on one thread; CPU time, as other programs do not change it much.
-With `--device cuda`, what a CUDA graph gains, in seconds.
+A token includes grammar and sampling. The engines take turns in one process, on one thread. With
+`--device cuda` a CUDA graph is compared with torch, in seconds.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from musicgen.tokenization import REMI, Chorale, Tokenizer
 
 
 def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
-    """The shipped models, and untrained ones: a small one of chorales, and the published one."""
+    """Return shipped models, and untrained ones: a small one of chorales, and the published one."""
     found = {}
     for name in ("songs-small", "groove-small"):
         loaded = musicgen.load(name)

@@ -1,7 +1,7 @@
-"""The error of FAVOR+ attention with sineSPE: R realizations against the exact limit.
+"""Compare the error of FAVOR+ attention with sineSPE for R realizations and for the exact limit.
 
 The reference is softmax attention with the expected kernel. FAVOR+ has 128 features, and each draw
-its own z, ε and ω. The error of FAVOR+ itself grows with the deviation of the logits.
+has its own z, ε and ω. The error of FAVOR+ itself grows with the deviation of the logits.
 """
 
 from functools import partial

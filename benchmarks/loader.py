@@ -1,6 +1,6 @@
-"""Tokens per second of CPU time of the training loader, against a million.
+"""Measure the tokens per second of CPU time of the training loader; the target is a million.
 
-Windows start at a bar, are augmented and re-encoded if necessary, and are a function of the seed.
+Windows start at a bar, are augmented, and are encoded again where that is necessary.
 """
 
 import json

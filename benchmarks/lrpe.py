@@ -1,7 +1,7 @@
-"""Compare a training step with encodings of the features (RoPE, LRPE, PermuteFormer) and without.
+"""Compare a training step with RoPE, LRPE and PermuteFormer with one of an absolute encoding.
 
-Against an absolute encoding, at the width of the published music models. Linear attention with
-`--attention=elu`, the feature map of the LRPE paper, or with favor or relu.
+The model has the width of the published music models, and linear attention with `--attention=elu`,
+the feature map of the LRPE paper, or with favor or relu.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ from musicgen.position import (
     UnitaryLRPE,
 )
 
-# Required speed, relative to the absolute encoding.
+# The target of each: the time of the absolute encoding / its time.
 SIDES: dict[type[PositionalEncoding], str] = {
     RoPE: "≥ .95",
     OrthogonalLRPE: "≥ .95",

@@ -1,7 +1,7 @@
-"""Shared by the benchmarks: time and memory of the sides of a comparison, and result tables.
+"""Measure the time and memory of the two sides of a comparison, and store the results.
 
-Times are compared within one process, where the sides take turns; peak memory is that of a process
-per side, or of a GPU's tensors.
+Times are compared within one process, in which the sides take turns. Peak memory is measured in one
+process for each side, or as the memory of a GPU's tensors.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def interleaved(
 
 
 def cpu_clock(device: str) -> Callable[[], float]:
-    """Return the clock of CPU time; on a GPU, of wall time."""
+    """Return the clock of CPU time for a CPU, and of wall time for a GPU."""
     return time.process_time if device == "cpu" else time.perf_counter
 
 

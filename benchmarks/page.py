@@ -1,4 +1,4 @@
-"""The page that composes: size, logits and greedy music beside torch's, speed and memory.
+"""Measure the composing page: its size, speed, memory, and how far its logits are from torch's.
 
     python -m benchmarks.page --model songs-small
 

@@ -1,8 +1,8 @@
-"""Files per second encoded: POP909 to REMI with chords, and multi-track files, against MidiTok.
+"""Compare how many files per second we and MidiTok encode, of POP909 and of multi-track files.
 
 MidiTok is configured to make the same tokens: REMI with chords, tempi, 16 positions a bar, 24
-velocities. Both sides read the same MIDI files in the same number of processes, without the time to
-start them. Ours includes the report, the search for duplicates and the cache on disk.
+velocities. Both sides read the same MIDI files in the same number of processes; the time to start
+the processes does not count. Ours includes the report, the search for duplicates and the cache.
 
     python -m benchmarks.preparation --root POP909 [--multitrack FOLDER] [--processes 2]
 """
@@ -23,7 +23,7 @@ from musicgen.tokenization import REMI, Groove2Groove
 
 
 class Files(Corpus):
-    """Given files."""
+    """A corpus of the files that it is given."""
 
     def __init__(self, files: list[Path]) -> None:
         self.files = files

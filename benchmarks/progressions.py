@@ -1,9 +1,9 @@
-"""How well `chords=` is heard: chords recognised in continuations that were asked for some.
+"""Measure how well continuations follow `chords=`, by chord recognition.
 
-A model writes 16 bars after four of composed pieces that it never saw, with each progression and,
-with the same seed, without any. The prompts are moved to the scale of C.
-`with_chords` and `without` are shares of the bars of which the chord asked for is the longest that
-is recognised in their notes, and of the notes that are its tones.
+A model writes 16 bars after four bars of composed pieces that are not in its training set: once
+with each progression and, with the same seed, once without chords. The prompts are transposed to
+the scale of C. `chord` is the share of bars in which the requested chord is the longest of those
+recognised in the notes, and `notes` the share of notes that are tones of the requested chord.
 """
 
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ def rows(name: str) -> Iterator[dict[str, Any]]:
 
 
 def in_c(path: Path) -> Score:
-    """Return a piece in 4/4, moved the nearest way to the scale of C or its relative minor."""
+    """Return a piece in 4/4, transposed by the smallest interval to the scale of C."""
     score = replace(read(path), time_signatures=[])
     root = max(range(12), key=lambda root: in_key_share(score, Key(root, True)))
     semitones = (6 - root) % 12 - 6
@@ -71,7 +71,7 @@ def recognised(score: Score) -> list[Marker]:
 
 
 def shares(scores: Sequence[Score], asked: np.ndarray) -> dict[str, float]:
-    """Return shares of bars and notes, see above."""
+    """Return the shares of bars with the requested chord, and of notes that are its tones."""
     found = np.array([longest(recognised(score)) for score in scores])
     inside = []
     for score in scores:
@@ -84,7 +84,7 @@ def shares(scores: Sequence[Score], asked: np.ndarray) -> dict[str, float]:
 
 
 def longest(markers: Sequence[Marker]) -> np.ndarray:
-    """Return the chord that is in force for most of each bar; of equals the first."""
+    """Return the chord that lasts longest in each bar; of equally long ones the first."""
     ticks = np.zeros((BARS, NO_CHORD + 1))
     starts = BAR * np.arange(BARS)
     ends = [*(marker.tick for marker in markers[1:]), BARS * BAR]

@@ -1,10 +1,10 @@
-"""Published figures beside ours, for what has been run: make table PAPER=spe2021.
+"""Print published figures together with ours, for what has been run: make table PAPER=spe2021.
 
     python -m benchmarks.published spe2021 [--outputs outputs] [--evaluated evaluated] [--csv FILE]
 
-conf/experiment/published.csv lists the figures of the papers with the command that makes each. A
-run below --outputs counts if it is finished and its configuration is that of the command, but for
-places and, where the command gives none, the seed. Losses by position, and T and M, are those that
+conf/experiment/published.csv lists the figures of the papers with the command for each. A run below
+--outputs counts if it is finished and has the configuration of the command. Folders do not matter,
+and the seed only where the command gives one. Losses by position, and T and M, are taken from what
 `evaluate.py` wrote below --evaluated.
 """
 
@@ -39,7 +39,7 @@ PARAMETERS = "parameters"  # the metric that needs no run
 
 
 class Job(NamedTuple):
-    """One run of train.py: its overrides but the seed, and the seed if the command gives one."""
+    """One run of train.py: its overrides without the seed, and the seed if it is given."""
 
     overrides: tuple[str, ...]
     seed: int | None
@@ -51,7 +51,7 @@ class Job(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """The identity of the run that this makes."""
+        """The identity that a run of this job has."""
         return _identity(self.overrides)
 
 
@@ -70,7 +70,7 @@ def treatments(command: str) -> list[list[Job]]:
 
 @cache
 def choices(text: str) -> list[str]:
-    """Return the overrides that a sweep makes of one: those of `a=1,2` are `a=1` and `a=2`."""
+    """Return the overrides of each job of a sweep: `a=1` and `a=2` for `a=1,2`."""
     (override,) = OverridesParser.create().parse_overrides([text])
     if not override.is_sweep_override():
         return [text]
@@ -86,7 +86,7 @@ def _compose(overrides: Sequence[str]) -> Any:
 @cache
 def _identity(overrides: Sequence[str]) -> str:
     config = _compose(overrides).copy()
-    config.paths.output_dir = "."  # which a run has, and does not count
+    config.paths.output_dir = "."  # required to resolve the rest; not part of the identity
     return run_identity(OmegaConf.to_container(config, resolve=True))
 
 
@@ -150,12 +150,12 @@ def compare(
     for row in rows:
         command, metric = row["command"], row["metric"]
         groups = treatments(command)
-        found = [[run for job in group for run in _of(job, runs)] for group in groups]
+        found = [[run for job in group for run in newest_run(job, runs)] for group in groups]
         wanted = sum(map(len, groups))
         counted = [group for group in found if group]
         ours: Figure | None = None
         if metric == PARAMETERS:
-            _, model, _ = build_examples(groups[0][0].compose())  # which needs no run
+            _, model, _ = build_examples(groups[0][0].compose())
             ours = Figure(parameter_count(model))
         elif counted and (len(counted) == len(groups) or metric not in OF_ALL):
             ours = figure(metric, counted, evaluated)
@@ -171,8 +171,8 @@ def compare(
     return lines, list(missing)
 
 
-def _of(job: Job, runs: Sequence[Run]) -> list[Run]:
-    """Return the newest run of a job, if there is one."""
+def newest_run(job: Job, runs: Sequence[Run]) -> list[Run]:
+    """Return a list with the newest run of a job, empty if there is none."""
     of_seed = [run for run in runs if job.seed in (None, run.config["seed"])]
     return [run for run in of_seed if run.identity == job.identity][-1:]
 
@@ -194,7 +194,7 @@ class Figure(NamedTuple):
 def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Figure | None:
     """Return our figure for a metric; None if the runs do not have it.
 
-    Those of `OF_ALL` compare the last group with the first, or take the mean over groups.
+    Metrics in `OF_ALL` compare the last group with the first, or are means over all groups.
     """
     if metric in _OF_RUN:
         values = [value for run in groups[0] for value in _OF_RUN[metric](run)]
@@ -203,7 +203,7 @@ def figure(metric: str, groups: Sequence[Sequence[Run]], evaluated: Path) -> Fig
     if metric in _OF_GROUPS:
         accuracies = [[max(run.values("val/accuracy")) for run in group] for group in groups]
         return Figure(_OF_GROUPS[metric](*accuracies))
-    if metric == "mean test accuracy, %":  # of several tasks
+    if metric == "mean test accuracy, %":
         found = [figure("test accuracy, %", [group], evaluated) for group in groups]
         return Figure(statistics.mean(x.value for x in found)) if all(found) else None
     if metric.startswith("cross-entropy, "):
@@ -238,7 +238,7 @@ _OF_RUN: dict[str, Callable[[Run], list[float]]] = {
 
 
 def _p_value(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the p-value of Welch's t-test: of equal means, without equal variances."""
+    """Return the p-value of Welch's t-test, which does not assume equal variances."""
     from scipy.stats import ttest_ind
 
     return float(ttest_ind(a, b, equal_var=False).pvalue) if min(len(a), len(b)) > 1 else np.nan
@@ -255,7 +255,7 @@ _OF_GROUPS: dict[str, Callable[..., float]] = {
     "effect": lambda a, b: statistics.mean(b) - statistics.mean(a),
     "p-value": _p_value,
 }
-# Of several groups; others are of the first alone.
+# Metrics of all groups; the others are those of the first group.
 OF_ALL = frozenset({"effect", "p-value", "mean test accuracy, %"})
 
 

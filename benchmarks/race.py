@@ -1,12 +1,11 @@
-"""One table and one plot of a race: the runs of a multirun of `experiment=race/…`.
+"""Write a table and a plot of a race, that is of a multirun of `experiment=race/…`.
 
     python -m benchmarks.race outputs/race [--split val] [--out benchmarks/results/race]
 
-Finished runs below the folder are measured on the held-out pieces of their corpus, up to four times
-the training length, and pooled over seeds, by `evaluate.py metrics=position_loss`. Speed and memory
-are those of training, from `metrics.csv`: medians over the run and its seeds. Runs that did not
-finish are named. Tables and plots go to --out, by default the folder of the runs; `corpora.md`
-shows the losses on several corpora beside each other.
+`evaluate.py metrics=position_loss` measures all finished runs on the held-out pieces of their
+corpus, up to four times the training length, and pools them over seeds. Speed and memory are
+medians over the training, from `metrics.csv`. Runs that did not finish are listed. Tables and plots
+go to --out, by default the folder of the runs; `corpora.md` compares the losses on several corpora.
 """
 
 import argparse
@@ -38,7 +37,7 @@ LOSSES = {  # columns of the table, and measures of evaluate.py
 }
 RATES = {"steps/s": "train/tokens_per_second", "steps/CPU s": "train/tokens_per_cpu_second"}
 MEMORY = "GB", "train/gigabytes"
-# Overrides that are no part of an entry's name: in columns of their own, or the same for a race.
+# Overrides that are not part of an entry's name: they have their own columns, or never differ.
 OTHER_COLUMNS = ("experiment", "attention", "model.attention.decay", "data", "seed")
 
 
@@ -81,7 +80,7 @@ def main() -> None:
         tables[corpus] = write_tables(ours, args.split, folder / corpus)
         print(f"{corpus}, {len(ours)} runs, in {folder / corpus}")
         print(markdown(tables[corpus]))
-    write_text(folder / "corpora.md", markdown(beside(tables)))
+    write_text(folder / "corpora.md", markdown(compare_corpora(tables)))
     for run in found:
         if not run.finished:
             print(f"not finished: {run.folder}")
@@ -176,8 +175,8 @@ def in_words(row: Row) -> dict[str, str]:
     return text | {column: f"{row[column]:.2f}" for column in (*RATES, MEMORY[0])}
 
 
-def beside(tables: Mapping[str, Sequence[Mapping[str, str]]]) -> list[dict[str, str]]:
-    """Return the losses of tables by corpus in one table."""
+def compare_corpora(tables: Mapping[str, Sequence[Mapping[str, str]]]) -> list[dict[str, str]]:
+    """Return one table with the losses on every corpus."""
     columns = {f"{corpus}: {column}": "" for corpus in tables for column in LOSSES}
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for corpus, rows in tables.items():

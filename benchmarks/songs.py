@@ -1,16 +1,21 @@
-"""Measure a model of songs on composers whom it never heard: python -m benchmarks.songs --run RUN
+"""Measure a model of songs on composers that are not in its training set.
 
-RUN is its training on data=songbook, and says where the corpora and their held-out composers are.
-Without choosing, it writes --samples continuations of each prompt: `16 bars after 8` of all music
-and `12 bars after 4` of music for piano, as MIREX asks, each also of POP909 with --pop909, and the
-`piano to a voice` of the first 24 bars of songs, with guidance and without. Each stands beside the
-original's own bars and those of an unrelated piece in the same metre; the values of a piece are
-the means of its samples. `chords asked for` are benchmarks/progressions.py's. What is finished
-stays in --out, and all measures go to results/songs.json.
+    python -m benchmarks.songs --run RUN
 
-Keys are those of the signatures, else of the prompts' notes; `clash` is `clash_share`; bars return
-to the prompt's, too; `bar lines kept` is the share of the pieces in which all are the file's, up
-to the file's next change of metre.
+RUN is the training on data=songbook; it says where the corpora and their held-out composers are.
+The model writes --samples continuations of each prompt, none of them chosen:
+
+- `16 bars after 8` of all music, and `12 bars after 4` of piano music, as in MIREX; each also of
+  POP909 with --pop909;
+- `piano to a voice`, a piano part for the first 24 bars of songs, with guidance and without.
+
+Each is compared with the original's bars and with those of an unrelated piece in the same time
+signature. The value of a piece is the mean over its samples. `chords asked for` are measured by
+benchmarks/progressions.py. Finished parts stay in --out; all measures go to results/songs.json.
+
+Keys are those of the signatures, else of the prompts' notes. `clash` is `clash_share`. Repeated
+bars may repeat bars of the prompt. `bar lines kept` is the share of pieces in which all bar lines
+are those of the file, up to its next change of time signature.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Compare softmax attention under a span with full attention: forward and backward, B 1, H 8, K 64.
 
-Causal at 8,192 tokens with a window of 256 behind, the gradient of σ included, and an image
-of 64 × 64 with a window of 8 in both dimensions. Full attention is torch's SDPA. With
-`--device cuda` in bf16. The relative encodings against none, at 2,048.
+Causal attention has 8,192 tokens and a window of the last 256, and includes the gradient of σ; an
+image has 64 × 64 pixels and a window of 8 in both dimensions. Full attention is torch's SDPA.
+Relative encodings are compared with none at 2,048 tokens. `--device cuda` measures in bf16.
 """
 
 import math

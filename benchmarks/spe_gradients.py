@@ -1,7 +1,7 @@
-"""A training step with SPE's hand-accumulated gradients against gradients that autograd sums.
+"""Compare a training step with SPE's hand-written gradients and one with autograd's.
 
-The steps of all sides are interleaved in one process with one thread, and their CPU time counts, so
-that other work on the machine matters little. Peak memory is that of a process per side.
+The sides take turns in one process with one thread. CPU time is measured, because other programs
+hardly change it. Peak memory is measured in one process for each side.
 
 - sine plain: no custom function; autograd keeps and differentiates the whole length.
 - conv plain: autograd differentiates the products with the codes, and sums over layers.

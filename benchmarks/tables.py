@@ -1,8 +1,8 @@
 """Write the tables of measured figures into the pages: python -m benchmarks.tables
 
-A table stands in a page between `<!-- table KIND ... -->` and `<!-- end -->`. The comment lists its
-lines, as LABEL | RESULT | ENTRY or as the function of that kind says; the figures come from
-benchmarks/results/, where they are not rounded. They are rounded here, once.
+A table is the part of a page between `<!-- table KIND ... -->` and `<!-- end -->`. The comment
+lists its lines, as LABEL | RESULT | ENTRY or as the docstring of the function KIND says. The
+figures come from benchmarks/results/, where they are not rounded.
 """
 
 import json
@@ -180,26 +180,33 @@ def yardstick(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 
 def card(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """What a model's music measures, each column beside that of the originals.
+    """Measures of a model's music, each followed by the same measure of the originals.
 
-    TITLE | RESULT, then `column | WHICH | NAME | BESIDE [| UNRELATED]`, and LABEL | MEASURE [|
-    WHICH]; WHICH are values of the rows of a column, or of the only one.
+    The lines are TITLE | RESULT, then `column | WHICH | NAME | ORIGINALS [| UNRELATED]` for each
+    column, then LABEL | MEASURE [| WHICH]. WHICH are values that the rows of a column have.
     """
     (title, name), *lines = lines
     columns = [line[1:] for line in lines if line[0] == "column"]
     table = []
     for label, measure, *other in (line for line in lines if line[0] != "column"):
         line = {title: label}
-        for which, column, *beside in columns:
+        for which, column, *compared_with in columns:
             values = {measure, *(other or which.split(", "))}
             row = next(x for x in result(name)["rows"] if values <= {*map(str, x.values())})
-            ends = [f"{row[x]:.3g}" for x in ("low", "high") if row[x] is not None]
-            spread = f" ({' to '.join(ends)})" * (len({*ends}) > 1)
-            line[column] = f"{row['generated']:.3g}{spread}"
-            for heading, side in zip(beside, ("originals", "unrelated"), strict=False):
+            line[column] = with_interval(row)
+            for heading, side in zip(compared_with, ("originals", "unrelated"), strict=False):
                 line[heading] = "" if row.get(side) is None else f"{row[side]:.3g}"
         table.append(line)
     return table
+
+
+def with_interval(row: Row) -> str:
+    """Return the value of a row for print, and its interval if it has one."""
+    value = f"{row['generated']:.3g}"
+    if row["low"] is None or row["high"] is None:
+        return value
+    low, high = f"{row['low']:.3g}", f"{row['high']:.3g}"
+    return value if low == high else f"{value} ({low} to {high})"
 
 
 KINDS = (compared, composing_pages, exact_spe, race, every_encoding, yardstick, card)

@@ -1,6 +1,7 @@
-"""Songs with the voice a bar ahead of the piano: data._target_=benchmarks.voice_ahead.VoiceAhead
+"""A corpus of songs in which the voice is a bar ahead of the piano.
 
-An experiment with the order of tokens of `songs-small`: results/songs_experiments.json.
+An experiment with the order of tokens of `songs-small` (results/songs_experiments.json):
+data._target_=benchmarks.voice_ahead.VoiceAhead
 """
 
 from dataclasses import replace
@@ -19,7 +20,7 @@ TOKENIZER = instantiate(OmegaConf.load(CONF / "tokenizer/songs.yaml"))
 
 
 class VoiceAhead(Songbook):
-    """A songbook in which each bar of a voice stands in the bar before; a bar begins each song."""
+    """A songbook with each bar of a voice moved to the bar before, after an empty first bar."""
 
     def read_piece(self, piece: Piece) -> Score:
         score = with_chords(super().read_piece(piece), "auto")

@@ -1,9 +1,9 @@
 """Run the commands of the pages as a reader would: python -m docs.check [--steps N] [FOLDER]
 
-They run in the order of the pages, in a folder with small inputs that have the names of the pages.
-What has passed in the folder, which is another one for other code, is not run again. Trainings take
-N steps (20; 0: all), and pass if they go on for ten minutes. Figures in the text are compared with
-the stored results.
+Commands run in the order of the pages, in a folder with small inputs that have the names that the
+pages use. A command that has passed is not run again in the same folder; changed code gets another
+folder. Trainings take N steps (20; 0: all), and pass if they run for ten minutes. Figures in the
+text are compared with the stored results.
 """
 
 import argparse
@@ -23,14 +23,17 @@ from musicgen.composer import compose_corpus
 from musicgen.files import write_text
 
 SECONDS = 600  # for one command
-LEFT_OUT = {  # what in a command needs what cannot be had here
+LEFT_OUT = {  # commands that cannot run here, and what they need
     r"trainer=gpu|num_nodes|submitit_slurm": "a GPU, or several machines",
     r"protocol=|groove2groove-data": "the files of Groove2Groove",
     r"\.musicxml": "a score",
     r"experiment=race/|outputs/race|benchmarks\.": "hours, or a folder of such results",
 }
-MADE = {r"(outputs/default|generated)/DATE_TIME": r"\1/A", "/my/": "$HOME/"}  # of pages' names
-PREPARED = (  # what the pages call the reader's own
+PLACEHOLDERS = {  # of the pages, and what replaces them
+    r"(outputs/default|generated)/DATE_TIME": r"\1/A",
+    "/my/": "$HOME/",
+}
+PREPARED = (  # commands that make the files that the pages call the reader's own
     f"ln -sf {ROOT}/{{train,generate,evaluate}}.py {ROOT}/Makefile .",
     "for name in my prompt 'My Song (1)'; do cp midi/pop_0000.mid \"$name.mid\"; done",
     "cp songs/songs_0000.mid song.mid",
@@ -88,9 +91,9 @@ def make_inputs(folder: Path) -> None:
 
 
 def shortened(command: str, steps: int) -> str:
-    """Return a command with names of what is there, and the steps of a training."""
-    for name, made in MADE.items():
-        command = re.sub(name, made, command)
+    """Return a command without placeholders, and with few steps if it is a training."""
+    for placeholder, replacement in PLACEHOLDERS.items():
+        command = re.sub(placeholder, replacement, command)
     command = command.replace("make ", "make -o .venv/.installed RUN=python ", 1)
     if "train.py" in command and "--help" not in command and steps:
         command += f" trainer.max_steps={steps * (1 + ('resume=' in command))} minutes=null"

@@ -19,11 +19,11 @@ FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(f"{FENCE.pattern}|`([^`]+)`", FENCE.flags)
 MAKE = r"make (?:demo\b|(?:export|page|table) .*(?:TO|PAPER)=)"
 COMMAND = re.compile(rf"(\w+=\S+ )*(python |torchrun |srun python |musicgen-\w+ |{MAKE})")
-USAGE = re.compile(r" \[|\.\.\.|…|<")  # a schema rather than a command
+USAGE = re.compile(r" \[|\.\.\.|…|<")  # a pattern of usage, not a command
 
 
 def commands(pages: Sequence[Path]) -> list[tuple[str, str]]:
-    """Return each command of some pages once, and its page, in their order; then its Python."""
+    """Return each command of the pages once, with its page, in order, then each page's Python."""
     found: dict[str, str] = {}
     for page in pages:
         for part in (part for line in lines_of(page) for part in line.split(" && ")):
@@ -37,7 +37,7 @@ def commands(pages: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
-    """Yield the word behind each fence, and its lines without the indent of the fence."""
+    """Yield the words that follow each fence, and its lines without the fence's indentation."""
     for indent, words, body in FENCE.findall(page.read_text()):
         yield words, textwrap.dedent(body) if indent else body
 

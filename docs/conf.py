@@ -17,12 +17,12 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 html_theme = "alabaster"
 html_theme_options = {
-    "description": "Train and use your own symbolic-music model",
+    "description": "Train Transformers on symbolic music",
     "page_width": "1100px",
     "sidebar_collapse": True,
 }
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
-INCLUDED = {  # the page of a file that is one
+INCLUDED = {  # files outside of docs/, and the pages that include them
     file: page.stem
     for page in Path(__file__).parent.glob("*.md")
     for file in re.findall(r"^```{include} \.\./(\S+)", page.read_text("utf-8"), re.MULTILINE)
@@ -39,13 +39,13 @@ def write_settings(app: Sphinx) -> None:
 
 
 def link_pages(_: Sphinx, __: str, source: list[str]) -> None:
-    """Link to the pages that include files where the repository's reader gets the files."""
+    """Replace links to included files by links to the pages that include them."""
     for file, page in INCLUDED.items():
         source[0] = source[0].replace(f"](../{file}", f"]({page}.md")
 
 
 def name_files(_: Sphinx, page: nodes.document, __: str) -> None:
-    """Show links to files outside of these pages as text."""
+    """Show links to other files of the repository as text."""
     for link in list(page.findall(nodes.reference)):
         if "/" in link.get("refid", ""):
             link.replace_self(link.children)

@@ -1,4 +1,7 @@
-"""Figures in the text of the pages, from benchmarks/results/; tables are `benchmarks.tables`'."""
+"""Compare the figures in the text of the pages with benchmarks/results/.
+
+`benchmarks.tables` writes the tables of the pages.
+"""
 
 from collections.abc import Iterator
 
@@ -9,7 +12,7 @@ from musicgen.files import read_csv
 
 
 def disagreements() -> list[str]:
-    """Return the page and the text of each figure that is not on the page as it was measured."""
+    """Return a line for each figure that its page does not print as it was measured."""
     found = []
     for page, text in figures():
         if text not in " ".join((ROOT / page).read_text("utf-8").split()):
@@ -18,7 +21,7 @@ def disagreements() -> list[str]:
 
 
 def figures() -> Iterator[tuple[str, str]]:
-    """Yield pages and what they say of stored results."""
+    """Yield pages, and sentences with stored figures that they must contain."""
     cpu, cuda = (sine_spe_step(name) for name in ("training_step", "training_step-cuda"))
     text = (
         f"takes {cpu:.2f} times as long as with an absolute encoding on a CPU, and {cuda:.2f} times"

@@ -1,4 +1,4 @@
-"""The reference of every setting, from the comments of the configuration files."""
+"""Write the reference of every setting from the comments of the configuration files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def groups() -> list[str]:
 
 
 def section(title: str, path: Path, package: str) -> str:
-    """Return what a configuration file says of itself, and a table of its settings."""
+    """Return the description of a configuration file, and a table of its settings."""
     file = read_config_file(path, package)
     lines = [title, "", *(f"{line}  " for line in file.header), ""]
     if file.parents:

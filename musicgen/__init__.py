@@ -1,4 +1,4 @@
-"""Train and use symbolic-music models with relative positional encodings in linear time."""
+"""Train Transformers on symbolic music, and continue MIDI files with them."""
 
 from __future__ import annotations
 

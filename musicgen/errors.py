@@ -7,7 +7,7 @@ from typing import Any
 
 
 class UserError(ValueError):
-    """A problem that the user can fix: the message says what is wrong, where, and the cure."""
+    """A problem that the user can fix: the message says what is wrong, where, and what to do."""
 
 
 class ParameterError(UserError):

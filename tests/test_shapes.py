@@ -19,20 +19,31 @@ FUNCTION_LINES = 60
 RECORD_FIELDS = 10
 
 # What may be above a limit, and why. At most ten, and none in STRICT.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS = {
+    "musicgen/attention/linear/chunked.py::_Chunked.forward": (
+        "an autograd function takes every tensor as an argument of its own"
+    ),
+    "musicgen/attention/linear/chunked.py::_gradients": (
+        "one pass over the chunks, whose intermediate results every part of it reads"
+    ),
+    "musicgen/attention/linear/product.py::causal_linear_attention": (
+        "the public function, whose options are those of other libraries"
+    ),
+    "musicgen/models/copy_head.py::CopyHead.forward": (
+        "the tensors of a decoding step, each of another shape"
+    ),
+    "musicgen/models/layer.py::LayerSettings": "one field for each setting of a layer in conf/model/",
+}
 STRICT = ("generation", "tokenization", "cli", "evaluation")
 
 # Files that are still to be brought below the limits; this list becomes empty, and goes.
 UNFINISHED = {
-    "musicgen/attention/linear/chunked.py",
     "musicgen/page/compiler.py",
     "musicgen/generation/prompts.py",
     "musicgen/generation/request.py",
     "musicgen/midi/extension.py",
     "musicgen/midi/replacement.py",
     "musicgen/midi/tracks.py",
-    "musicgen/models/layer.py",
-    "musicgen/models/transformer.py",
     "musicgen/tokenization/chorale/grammar.py",
     "musicgen/tokenization/remi/grammar.py",
     "musicgen/tokenization/songs/grammar.py",

@@ -1,4 +1,4 @@
-"""Random draws that depend only on a key: no global state, no salted hashes."""
+"""Random draws that depend only on a key, without global state."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def generator(*key: int | str) -> np.random.Generator:
-    """Return a generator for a key; strings enter by their CRC-32."""
+    """Return a generator for a key; strings are hashed by CRC-32."""
     return np.random.default_rng(
         [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in key]
     )

@@ -137,7 +137,7 @@ class CopyHead(nn.Module):
         """c, by the level of a match: [H, levels + 1]."""
         return at_least_fp32(F.pad(self.match_steps, (1, 0)))[0].cumsum(-1)
 
-    def forward(
+    def forward(  # noqa: PLR0913
         self,
         logits: Tensor,
         x: Tensor,

@@ -15,6 +15,7 @@ from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead, CopyState
+from musicgen.models.inputs import build_inputs, with_recent
 from musicgen.models.layer import NORMS, Layer, LayerSettings
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
@@ -25,55 +26,6 @@ from musicgen.validation import check_bool, check_int, check_settings
 def parameter_count(model: nn.Module) -> int:
     """Return the number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def with_recent(
-    tokens: Tensor, key_mask: Tensor | None, recent: Tensor | None, size: int
-) -> Tensor:
-    """Return the ids plus one of tokens [B, L] and of `size` tokens before: [B, size + L].
-
-    0 stands for padding and for what is before the beginning.
-
-    Args:
-        key_mask: [B, L], false at padding.
-        recent: the last `size` of what this returned for the tokens before; None: there are none.
-    """
-    numbers = tokens + 1
-    if key_mask is not None:
-        numbers = numbers * key_mask
-    if recent is None:
-        recent = numbers.new_zeros(len(numbers), size)
-    return torch.cat((recent, numbers), dim=1)
-
-
-class LaggedEmbedding(nn.Embedding):
-    """One vector for each token of the vocabulary: of the token that is `lag` tokens earlier.
-
-    In layouts that repeat, it tells every layer what stands in the same place of an earlier frame
-    or bar, such as the pitch that a voice a bar ahead has now, which linear attention finds only
-    with difficulty. Before the beginning stands the last token of the vocabulary, padding.
-    """
-
-    def __init__(self, lag: int, vocab_size: int, dim: int) -> None:
-        check_int("lags", lag)
-        super().__init__(vocab_size, dim)
-        self.lag = lag
-
-    def read(self, positions: Tensor, recent: Tensor) -> Tensor:
-        """Return the tokens, of what `with_recent` returned. [1|B, L, P], [B, N + L] -> [B, L]."""
-        length = positions.shape[1]
-        first = recent.shape[1] - length - self.lag
-        return (recent[:, first : first + length] - 1) % self.num_embeddings
-
-
-class CycleEmbedding(nn.Embedding):
-    """One vector for each place in a cycle of tokens: of the token index modulo its length.
-
-    It tells tokens apart in layouts that repeat, as of voices and frames of a beat, at any length.
-    """
-
-    def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:
-        return positions[..., 0].long() % self.num_embeddings
 
 
 class SequenceHead(nn.Module):
@@ -128,7 +80,7 @@ class Transformer(nn.Module):
         ValueError: a size is invalid, or `position`, `attention` and `span` do not go together.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - filled from conf/model/
         self,
         vocab_size: int | None,
         *,
@@ -158,72 +110,52 @@ class Transformer(nn.Module):
         if tie_embeddings and (head is not None or vocab_size is None):
             raise ParameterError("tie_embeddings", True, "expected false with this head or input")
         site = check_compatible(position, attention, span, causal=causal)
-        dim, num_heads, width = settings.dim, settings.num_heads, settings.head_dim
-
-        def build_position(width: int) -> PositionalEncoding:
-            with parameter_of("position"):
-                return position(
-                    num_layers=num_layers, num_heads=num_heads, width=width, model_dim=dim
-                )
-
-        def build_layers(encoded_dim: int, logit_scale: float) -> list[Layer]:
-            layers = []
-            for _ in range(num_layers):
-                with parameter_of("attention"):
-                    layer_attention = attention(encoded_dim, logit_scale, num_heads, site=site)
-                with parameter_of("span"):
-                    layer_span = None if span is None else span()
-                layers.append(Layer(settings, layer_attention, layer_span))
-            return layers
-
-        self.dim, self.causal, self.recompute = dim, causal, False
-        if lags and (vocab_size is None or not causal):
-            expected = "expected [] in models of vectors, and of all tokens at once"
-            raise ParameterError("lags", list(lags), expected)
-        if vocab_size is None:
-            assert input_dim is not None
-            inputs: dict[str, nn.Module] = {"vector": nn.Linear(input_dim, dim)}
-        else:
-            inputs = {"embedding": nn.Embedding(vocab_size, dim)}
-            inputs |= {f"lag_{lag}": LaggedEmbedding(lag, vocab_size, dim) for lag in lags}
-        inputs |= {f"cycle_{length}": CycleEmbedding(length, dim) for length in cycles}
-        self.inputs = nn.ModuleDict(inputs)
+        self.dim, self.causal, self.recompute = settings.dim, causal, False
+        self.inputs = build_inputs(
+            vocab_size, self.dim, input_dim=input_dim, lags=lags, cycles=cycles, causal=causal
+        )
         self.longest_lag = max(lags, default=0)
-        if site == Site.FEATURE:  # its width is that of the feature map
+        build_position = partial(_build_position, position, settings, num_layers)
+        build_layers = partial(_build_layers, attention, span, settings, num_layers, site)
+        width = settings.head_dim
+        if site == Site.FEATURE:  # the encoding has the width of the feature map
             layers = build_layers(width, width**-0.5)
             self.position = build_position(layers[0].attention.feature_dim)
         else:
             self.position = build_position(width)
             layers = build_layers(self.position.encoded_dim, self.position.logit_scale)
         self.layers = nn.ModuleList(layers)
-        span_dims = 0 if layers[0].span is None else layers[0].span.num_dims
-        self.num_position_columns = max(self.position.num_columns, span_dims)
-        span_names = ("index", "time")[:span_dims]  # a span takes the first coordinates
-        self.coordinate_names = max(self.position.coordinate_names, span_names, key=len)
-        self.norm = NORMS[settings.norm](dim) if settings.norm_first else None
+        self.num_position_columns, self.coordinate_names = _coordinates(self.position, layers[0])
+        self.norm = NORMS[settings.norm](self.dim) if settings.norm_first else None
         self.dropout = nn.Dropout(settings.dropout)
-        outputs = vocab_size if num_outputs is None else num_outputs
-        assert outputs is not None
-        with parameter_of("head"):
-            self.head: Any = nn.Linear(dim, outputs) if head is None else head(dim, outputs)
-        self.class_token: nn.Parameter | None = None
-        if head is not None and self.head.pool == "class_token":
-            if causal:
-                expected = "expected last or mean with causal=true, as it sees no later token"
-                raise ParameterError("head.pool", "class_token", expected)
-            self.class_token = nn.Parameter(torch.zeros(dim))
-        self.embedding_scale = 1.0 if tie_embeddings or vocab_size is None else math.sqrt(dim)
+        self.head = _build_head(head, self.dim, vocab_size if num_outputs is None else num_outputs)
+        self.class_token = None if head is None else self._new_class_token()
+        no_scale = tie_embeddings or vocab_size is None
+        self.embedding_scale = 1.0 if no_scale else math.sqrt(self.dim)
         if tie_embeddings:
             self.head.weight = self.embedding.weight
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=init_std)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
+        self._draw_weights(init_std)
         self.match_classes = match_classes
         self.copy_head: CopyHead | None = None
         if copy is not None:
             self.add_copy_head(copy)
+
+    def _new_class_token(self) -> nn.Parameter | None:
+        """Return the learned token that the head reads, if it reads one."""
+        if self.head.pool != "class_token":
+            return None
+        if self.causal:
+            expected = "expected last or mean with causal=true, as it sees no later token"
+            raise ParameterError("head.pool", "class_token", expected)
+        return nn.Parameter(torch.zeros(self.dim))
+
+    def _draw_weights(self, std: float) -> None:
+        """Draw the weights of all linear maps and embeddings, and set their biases to zero."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=std)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
 
     @property
     def embedding(self) -> Any:
@@ -346,10 +278,7 @@ class Transformer(nn.Module):
         for i, (layer, code) in enumerate(zip(self.layers, codes, strict=True)):
             layer_state = None if state is None else state.layers[i]
             arguments = (x, positions, code, mask, layer_state, return_state, overwrite)
-            if self.recompute and torch.is_grad_enabled():
-                x, layer_state = checkpoint(_run, layer, *arguments, use_reentrant=False)
-            else:
-                x, layer_state = layer(*arguments)
+            x, layer_state = self._run_layer(layer, *arguments)
             layer_states.append(layer_state)
         if self.norm is not None:
             x = self.norm(x, key_mask)
@@ -359,6 +288,12 @@ class Transformer(nn.Module):
             recent = recent[:, -self.longest_lag :].clone()
         length = self._start(tokens, state) + tokens.shape[1]
         return x, ModelState(layer_states, position_state, length, recent=recent)
+
+    def _run_layer(self, layer: Any, *arguments: Any) -> tuple[Tensor, Any]:
+        """Call a layer; under `recompute` its inner results are computed again in the backward."""
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(_run, layer, *arguments, use_reentrant=False)
+        return layer(*arguments)
 
     def _with_copies(
         self,
@@ -394,6 +329,52 @@ class Transformer(nn.Module):
                 f"{', '.join(self.coordinate_names)}, but positions have {positions.shape[-1]}"
             )
         return positions
+
+
+def _build_position(
+    build: Callable[..., PositionalEncoding], settings: LayerSettings, num_layers: int, width: int
+) -> PositionalEncoding:
+    """Return the positional encoding of vectors of this width."""
+    sizes = {"num_heads": settings.num_heads, "width": width, "model_dim": settings.dim}
+    with parameter_of("position"):
+        return build(num_layers=num_layers, **sizes)
+
+
+def _build_layers(
+    build_attention: Callable[..., Attention],
+    build_span: Callable[..., GaussianSpan] | None,
+    settings: LayerSettings,
+    num_layers: int,
+    site: Site,
+    encoded_dim: int,
+    logit_scale: float,
+) -> list[Layer]:
+    """Return the layers, with attention for encoded queries and keys of width `encoded_dim`."""
+    layers = []
+    for _ in range(num_layers):
+        with parameter_of("attention"):
+            attention = build_attention(encoded_dim, logit_scale, settings.num_heads, site=site)
+        with parameter_of("span"):
+            span = None if build_span is None else build_span()
+        layers.append(Layer(settings, attention, span))
+    return layers
+
+
+def _build_head(
+    build: Callable[..., SequenceHead] | None, dim: int, num_outputs: int | None
+) -> Any:
+    """Return the head: a linear map of each token, unless it is given."""
+    assert num_outputs is not None
+    with parameter_of("head"):
+        return nn.Linear(dim, num_outputs) if build is None else build(dim, num_outputs)
+
+
+def _coordinates(position: PositionalEncoding, layer: Layer) -> tuple[int, tuple[str, ...]]:
+    """Return how many columns of positions a model reads, and the names of the coordinates."""
+    span_dims = 0 if layer.span is None else layer.span.num_dims
+    span_names = ("index", "time")[:span_dims]  # a span takes the first coordinates
+    names = max(position.coordinate_names, span_names, key=len)
+    return max(position.num_columns, span_dims), names
 
 
 def _run(layer: Layer, x: Tensor, positions: Tensor, code: LayerCode, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a training changes and learns besides weights: averages, features, spans, notes."""
+"""Callbacks: averaged weights, random features, windows of spans, early stopping, note counts."""
 
 from dataclasses import replace
 from typing import Any
@@ -70,7 +70,7 @@ class UpdateSpanWindow(pl.Callback):
 
 
 class AverageWeights(WeightAveraging):
-    """Lightning's averaging, exponential, with a shorter memory in the first steps.
+    """Lightning's exponential average of the weights, with a shorter memory in the first steps.
 
     Checkpoints hold the average as their weights, and the trained weights, which a resumed run
     continues from, as `current_model_state`. Buffers, such as random features, are not averaged.
@@ -89,7 +89,7 @@ class AverageWeights(WeightAveraging):
         super().__init__(use_buffers=False, avg_fn=average)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        self._device = trainer.strategy.root_device  # to which the model moves later
+        self._device = trainer.strategy.root_device  # the model moves there later
         super().setup(trainer, pl_module, stage)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -110,7 +110,7 @@ class AverageWeights(WeightAveraging):
 
 
 class EarlyStopping(pl.callbacks.EarlyStopping):
-    """Lightning's, which says that it ends the run; a resumed run may have another patience."""
+    """Lightning's early stopping, with a message; a resumed run may have another patience."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict | {"patience": self.patience})
@@ -122,7 +122,7 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
 
 
 class LearnMaxNotes(pl.Callback):
-    """Learn how many notes each instrument plays at once: `max_notes` of `SamplingParams`.
+    """Count how many notes each instrument plays at once, for `SamplingParams.max_notes`.
 
     Models that are not trained to the end begin notes and forget to close them. The number holds
     for all but one in a thousand of the notes of training pieces; tokens without instruments have
@@ -145,6 +145,6 @@ def max_notes_at_once(encoded: EncodedCorpus, tokenizer: Groove2Groove) -> list[
     pieces = evenly_spaced(encoded.cache.pieces("train"), 200)
     counts = [tokenizer.notes_at_once(encoded.cache[i]) for i in pieces]
     of_instruments = (np.concatenate(each) for each in zip(*counts, strict=True))
-    # An instrument that never plays may play one note.
+    # An instrument that never plays has the limit 1.
     most = (np.quantile(c, 0.999, method="higher") if len(c) else 1 for c in of_instruments)
     return [int(number) for number in most]

@@ -1,4 +1,4 @@
-"""Checkpoints while training: written whole or not at all, regularly and when a signal comes."""
+"""Save checkpoints atomically: at regular steps, after validations, and when a signal arrives."""
 
 import os
 import signal
@@ -18,12 +18,12 @@ from musicgen.errors import UserError
 from musicgen.training.module import TrainingModule
 from musicgen.validation import check_float
 
-# SIGUSR1 is not known to Windows.
+# Windows has no SIGUSR1.
 _STOPPING = [getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, n)]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Write a checkpoint beside its place, to the disk, and then rename it.
+    """Write a checkpoint to a temporary file, flush it to the disk, and rename it.
 
     Lightning stages files in the system's temporary folder; from another device, they are then
     copied over the old ones, which a kill or a full disk cuts short. What a killed process left
@@ -57,7 +57,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class SaveBest(ModelCheckpoint):
-    """Lightning's `ModelCheckpoint`, which takes the best score of a resumed run from its file.
+    """Lightning's `ModelCheckpoint` that reads the best score of a resumed run from its checkpoint.
 
     The last checkpoint is older than the best one if the run was stopped between the two, and
     names the folder in which the run was then. Losses of another corpus or length do not compare.
@@ -129,7 +129,7 @@ class SaveLast(pl.Callback):
         stop = self._stop
         if trainer.world_size > 1:  # all processes stop after the same step
             stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
-        # A share of an epoch, as `trainer.val_check_interval` may be, is no number of steps.
+        # `trainer.val_check_interval` may be a share of an epoch instead of a number of steps.
         due = isinstance(self.every, int) and self._step % self.every == 0
         # The best checkpoint is never without the last one, without which no run resumes; a
         # validation within an accumulated step may follow the first one.
@@ -184,7 +184,7 @@ def validates_next(trainer: pl.Trainer) -> bool:
 def validate(trainer: pl.Trainer) -> None:
     """Run a whole validation where the training loop would not; `Trainer.validate` ends a fit."""
     loop = trainer.fit_loop.epoch_loop.val_loop
-    loop.restarting = False  # otherwise a resumed one continues where it was
+    loop.restarting = False  # otherwise a resumed loop continues where it stopped
     loop.reset_restart_stage()
     trainer.validating = True  # as in Lightning's training loop
     loop.run()

@@ -1,4 +1,4 @@
-"""Training that ends in time, whatever the speed of the machine."""
+"""End a training after a given time, whatever the speed of the machine."""
 
 import math
 import time
@@ -12,7 +12,7 @@ from musicgen.validation import check_float
 
 
 class EndInTime(pl.Callback):
-    """Decide the number of steps by the clock: the largest that fits at the speed after the first.
+    """Set the number of steps to the largest that fits into the time at the measured speed.
 
     It is decided when the rate must begin to fall, so that the weights depend on the number alone:
     `trainer.max_steps` of it gives the same ones. On a machine that becomes slower after that, the
@@ -29,7 +29,7 @@ class EndInTime(pl.Callback):
         self.seconds = None if minutes is None else 60 * minutes
         self.every = every
         self.start, self.elapsed, self.decided = 0.0, 0.0, False
-        self.first: tuple[float, int] | None = None  # seconds until the first step, and its number
+        self.first: tuple[float, int] | None = None  # seconds until the first step, and its index
         self.max_steps: int | None = None  # decided so far
 
     def state_dict(self) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class EndInTime(pl.Callback):
         return {name: getattr(self, name) for name in names} if self.seconds is not None else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if self.seconds is None:  # the trainer's steps count
+        if self.seconds is None:  # no limit of time
             return
         if state_dict.get("decided") and self.seconds > state_dict.get("seconds", self.seconds):
             steps = f"the run's {state_dict['max_steps']} steps are decided, whatever the minutes"
@@ -64,7 +64,7 @@ class EndInTime(pl.Callback):
         self.elapsed = elapsed = trainer.strategy.broadcast(time.monotonic() - self.start)
         step = trainer.global_step
         trainer.should_stop = trainer.should_stop or elapsed >= self.seconds
-        if self.first is None:  # slower than the others
+        if self.first is None:  # the first step is slower than the others
             self.first = elapsed, step
         if self.decided or step == self.first[1]:
             return
@@ -84,7 +84,7 @@ class EndInTime(pl.Callback):
 
 
 def _schedule(trainer: pl.Trainer) -> Cooldown:
-    """Return the schedule that all groups of weights share."""
+    """Return the schedule of the learning rate, which all groups of parameters share."""
     scheduler: Any = trainer.lr_scheduler_configs[0].scheduler
     cooldown = getattr(scheduler.lr_lambdas[0], "__self__", None)
     if not isinstance(cooldown, Cooldown) or cooldown.cooldown == 1:

@@ -1,4 +1,4 @@
-"""What ends a training in one line: losses that are not finite, too little memory."""
+"""Guard a training against losses that are not finite, and report too little memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from musicgen.errors import UserError
 
 @contextmanager
 def out_of_memory_named() -> Iterator[None]:
-    """Raise `UserError`, with cures, where a device or the machine has no memory left."""
+    """Raise `UserError` that says what to change when memory runs out."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""The LightningModule: a model, a task, an optimizer."""
+"""The LightningModule, which trains a model on a task with an optimizer."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -47,8 +47,8 @@ class TrainingModule(pl.LightningModule):
         self._optimizer, self._scheduler = optimizer, scheduler
         self._new_optimizer()  # freezes what does not train, before a strategy wraps the model
         self.content, self.seed = content, seed
-        # Of the current step: total loss and tokens of this rank, and tokens of the first
-        # micro-batch, the mean over ranks.
+        # Of the current step: total loss and tokens of this rank, and the tokens of the first
+        # micro-batch as a mean over ranks.
         self._totals: Tensor | None = None
         self._unit = torch.ones(())
         self._settings_changed = False
@@ -71,7 +71,7 @@ class TrainingModule(pl.LightningModule):
         return loss * (count / self._unit)
 
     def on_after_backward(self) -> None:
-        """Make a step's gradient that of the mean over all its tokens, and log that mean.
+        """Scale the gradient of a step to that of the mean loss over its tokens, and log the loss.
 
         So far it is the total over micro-batches, averaged over ranks and divided by `_unit` and by
         the number of micro-batches of a complete step.
@@ -95,7 +95,7 @@ class TrainingModule(pl.LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip as Lightning does; under FSDP by the norm over all shards, which it refuses."""
+        """Clip the gradient norm as Lightning does, and under FSDP over all shards."""
         strategy = self.trainer.strategy
         by_norm = gradient_clip_algorithm in (None, "norm")
         if isinstance(strategy, FSDPStrategy) and by_norm and gradient_clip_val:
@@ -107,14 +107,14 @@ class TrainingModule(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx == 0:
             self._sums: Counter[str] = Counter()
-        if batch.num_targets:  # none on a process without a piece
-            # Each batch has noise of its own, the same in every validation.
+        if batch.num_targets:  # a process without a piece has none
+            # Each batch has its own noise, which is the same in every validation.
             noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
             losses, sums = self.task.evaluate(self.model, batch, noise)
             totals = {"nats": losses.sum(), "tokens": batch.num_targets, **sums}
             self._sums.update({name: float(total) for name, total in totals.items()})
             data = getattr(self.trainer, "datamodule", None)
-            tokenizer = getattr(data, "tokenizer", None)  # other data than music have none
+            tokenizer = getattr(data, "tokenizer", None)  # tasks that are not music have none
             if tokenizer is not None:
                 is_end = batch.targets == tokenizer.vocabulary.id("EOS")
                 notes = tokenizer.num_notes(batch.targets.cpu().numpy())
@@ -129,7 +129,7 @@ class TrainingModule(pl.LightningModule):
         self._log_means("test")
 
     def _log_means(self, split: str) -> None:
-        """Log the loss per token and per note, and the task's measures, over all batches, ranks."""
+        """Log the losses per token and note and the task's measures, over all batches and ranks."""
         names = ("nats", "tokens", "note_nats", "notes", *self.task.means)
         totals = torch.tensor([float(self._sums[name]) for name in names], device=self.device)
         nats, tokens, note_nats, notes, *others = self._sum_over_ranks(totals)

@@ -1,4 +1,4 @@
-"""Optimizers of a model, in groups of parameters: Adam, AdamW, and Muon with AdamW."""
+"""Build optimizers with parameter groups: Adam, AdamW, and Muon with AdamW."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -52,20 +52,20 @@ def parameter_groups(
 
 
 def adam(model: nn.Module, *, lr: float, train: str | None = None, **settings: Any) -> Adam:
-    """Build torch's Adam with its other settings."""
+    """Build torch's Adam; further settings are passed on."""
     return _build(Adam, parameter_groups(model, lr, train=train), lr=lr, **settings)
 
 
 def adamw(
     model: nn.Module, *, lr: float, weight_decay: float, train: str | None = None, **settings: Any
 ) -> Adam:
-    """Build torch's AdamW with its other settings."""
+    """Build torch's AdamW; further settings are passed on."""
     groups = parameter_groups(model, lr, weight_decay=weight_decay, train=train)
     return _build(AdamW, groups, lr=lr, weight_decay=weight_decay, **settings)
 
 
 def _build(kind: type[Adam], groups: list[dict[str, Any]], **settings: Any) -> Adam:
-    """Build an optimizer of torch; raise `UserError` for settings that it refuses."""
+    """Build one of torch's optimizers; raise `UserError` for settings that it refuses."""
     try:
         return kind(groups, **settings)
     except (TypeError, ValueError) as error:
@@ -73,7 +73,7 @@ def _build(kind: type[Adam], groups: list[dict[str, Any]], **settings: Any) -> A
 
 
 class MuonAdamW(Optimizer):
-    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else.
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all other parameters.
 
     Muon orthogonalises the momentum of a matrix. One optimizer, so that a schedule, clipping and
     checkpoints treat it as any other.
@@ -148,7 +148,7 @@ class MuonAdamW(Optimizer):
 
 
 def orthogonalize(matrix: Tensor) -> Tensor:
-    """Compute nearly U Vᵀ of the singular value decomposition U S Vᵀ.
+    """Approximate U Vᵀ of the singular value decomposition U S Vᵀ.
 
     Five Newton–Schulz iterations (Jordan et al. 2024) bring singular values that are not tiny to .7
     to 1.2: in bfloat16 on a GPU, elsewhere in the matrix's own precision, as most CPUs multiply

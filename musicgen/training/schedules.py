@@ -28,7 +28,7 @@ def warmup_cosine(
 
 @dataclass
 class Cooldown:
-    """The factor of a rate that warms up, stays, and falls linearly to 0 (Hägele et al. 2024).
+    """A factor that rises linearly to 1, stays, and falls linearly to 0 (Hägele et al. 2024).
 
     `max_steps` may change while the rate stays: `musicgen.training.clock` does so.
     """
@@ -44,7 +44,7 @@ class Cooldown:
 
     def factor(self, step: int) -> float:
         warmup = (step + 1) / max(1, self.warmup_steps)
-        fall = max(1, self.max_steps - self.begin)  # none of a single step
+        fall = max(1, self.max_steps - self.begin)  # at least one step
         return min(1.0, warmup, max(0, self.max_steps - step) / fall)
 
 

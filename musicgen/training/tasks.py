@@ -1,4 +1,4 @@
-"""Training objectives: loss of a model on a batch."""
+"""Training objectives: the loss of a model on a batch."""
 
 import math
 from typing import ClassVar
@@ -29,11 +29,11 @@ class Task:
     def evaluate(
         self, model: Transformer, batch: Batch, noise: NoiseKey | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the nats of each target, 0 without one, and the sums whose means are logged."""
+        """Return the nats of each target, 0 where there is none, and sums to log as means."""
         return _nats(model, batch, noise, "none"), {}
 
     def measures(self, loss: float) -> dict[str, float]:
-        """Return what else to log of the mean loss in nats per target."""
+        """Return further values to log, computed from the mean loss in nats per target."""
         return {}
 
 
@@ -50,21 +50,22 @@ class LanguageModeling(Task):
         self.perplexity = perplexity
 
     def measures(self, loss: float) -> dict[str, float]:
-        # Beyond e^700, which fp64 does not hold, the loss says as much.
+        # fp64 cannot hold e^700; the loss itself is logged in any case.
         return {"perplexity": math.exp(min(loss, 700))} if self.perplexity else {}
 
 
 def _nats(model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: str) -> Tensor:
-    """Return the cross-entropy, whose gradient with a copy head is that of the model's own, too."""
+    """Return the cross-entropy; with a copy head its gradient also trains the model's own loss."""
     if model.copy_head is None:
         return cross_entropy(logits_of(model, batch, noise), batch.targets, reduction)
     ignored = batch.targets == IGNORED
     log_p = logits_of(model, batch, noise, targets=batch.targets.masked_fill(ignored, 0))
-    nats, own = -log_p.masked_fill(ignored, 0)
+    mixture_loss, model_loss = -log_p.masked_fill(ignored, 0)
     if reduction == "none":
-        return nats
-    # What can be copied would teach the rest of the model little: it learns its own loss as well.
-    return (nats + own - own.detach()).sum() / batch.num_targets
+        return mixture_loss
+    # Where the copy head predicts well, the rest of the model would learn little from the mixture,
+    # so it is trained on the loss of its own distribution as well.
+    return (mixture_loss + model_loss - model_loss.detach()).sum() / batch.num_targets
 
 
 def logits_of(
@@ -76,7 +77,7 @@ def logits_of(
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:
-    """Return the mean over all targets that are not `IGNORED`, or with "none" that of each, or 0.
+    """Return the mean over all targets that are not `IGNORED`; with "none" the value of each, or 0.
 
     Logits [..., V] and targets [...] make a mean [] or losses [...], in nats.
     """

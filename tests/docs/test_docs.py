@@ -120,6 +120,15 @@ def test_pages_link_to_files_that_are_there():
                 assert there or target in ("settings.md",), f"{page.name}: {target}"
 
 
+def test_the_glossary_names_files_that_are_there():
+    rows = re.findall(r"^\| .* \| (.*) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    places = [place for row in rows for place in re.findall(r"`([^`]+)`", row)]
+    assert len(places) > 60
+    for place in places:
+        found = [*(ROOT / "musicgen").glob(place), *ROOT.glob(place)]
+        assert found, place
+
+
 @pytest.mark.filterwarnings("ignore")  # of myst-parser, about Sphinx 11
 def test_the_pages_build(tmp_path):
     """Every page is in the table of contents, and Sphinx has no warnings."""

@@ -88,7 +88,7 @@ class _Chunked(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0913
         ctx: Any,
         q: Tensor,
         k: Tensor,
@@ -157,7 +157,9 @@ class _Chunked(torch.autograd.Function):
             return _gradients(ctx, grad_out)
 
 
-def _gradients(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+def _gradients(  # noqa: C901, PLR0912, PLR0915
+    ctx: Any, grad_out: Tensor
+) -> tuple[Tensor | None, ...]:
     """Return the gradients of the inputs of `_Chunked`."""
     q, k, v, norm_q, norm_k, log_decay, out, divisor, kvs, k_sums = ctx.saved_tensors
     grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)

@@ -15,7 +15,7 @@ from musicgen.attention.linear.state import (
 from musicgen.position.base import LayerCode, at_least_fp32
 
 
-def causal_linear_attention(
+def causal_linear_attention(  # noqa: PLR0913
     q: Tensor,
     k: Tensor,
     v: Tensor,

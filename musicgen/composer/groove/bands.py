@@ -78,7 +78,7 @@ def _invent(rng: np.random.Generator) -> Family:
 def _pattern(
     rng: np.random.Generator, known: list[str], cells: int, strokes: str, hold: float
 ) -> str:
-    """Draw a known pattern, or a random one in which a stroke is held with probability `hold`."""
+    """Draw a known pattern, or a random one with strokes that are held with probability `hold`."""
     if known and chance(rng, 0.5):
         return pick(rng, known)
     density, pattern = rng.uniform(0.1, 0.7), ""

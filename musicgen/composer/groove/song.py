@@ -90,7 +90,7 @@ def _draw_style(rng: np.random.Generator, family: Family) -> _Style:
     parts |= {"Guitar": family.guitar, "Strings": family.strings}
     pools = family.drums | parts
     main = {name: _two_bars(rng, pool, triplets) for name, pool in pools.items()}
-    # The other phrase keeps bass drum and snare, and changes some other parts.
+    # The other phrase has the same bass drum and snare, and changes some other parts.
     other = dict(main)
     for name in pools:
         keeps = name in ("kick", "snare") or chance(rng, 0.35 if name in parts else 0.5)

@@ -48,7 +48,7 @@ _MOVES: dict[str, dict[str, dict[str, float]]] = {
 }
 
 _BORROWED = {"major": {"iv", "bVI", "bVII"}, "minor": {"V"}}
-"""Chords with notes outside the key, which are no passing chords."""
+"""Chords with notes outside the key, which are never used as passing chords."""
 
 _CADENCES: dict[str, dict[str, dict[str, float]]] = {
     "major": {
@@ -60,7 +60,7 @@ _CADENCES: dict[str, dict[str, dict[str, float]]] = {
         "half": {"iv|V": 3, "bVI|V": 3, "i|Vsus4 V": 2, "bVI iv|Vsus4 V": 1},
     },
 }
-"""Of each mode and cadence, the last two bars."""
+"""The last two bars of each mode and cadence."""
 
 _SEVENTHS = {
     "I": "IM7", "ii": "ii7", "iii": "iii7", "IV": "IVM7", "V": "V7", "vi": "vi7", "viio": "viih7",

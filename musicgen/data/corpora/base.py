@@ -20,7 +20,7 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {"valid": "val", "validation": "
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of a corpus; of a million pieces, text takes less memory than paths.
+    """One piece of a corpus. Its paths are text, which takes less memory for a million pieces.
 
     Attributes:
         where: path of its file, or of the folder of its files.
@@ -39,7 +39,7 @@ class Piece:
 
 
 class Corpus(ABC):
-    """A source of music: it knows no tokenizer, and can be pickled for worker processes.
+    """A source of pieces. It knows no tokenizer, and can be pickled for worker processes.
 
     A corpus implements `read`, or `read_piece` if a file holds several pieces.
 
@@ -75,7 +75,7 @@ class Corpus(ABC):
         raise NotImplementedError
 
     def reader_id(self) -> str:
-        """Return an id of the reader: token caches are keyed by it.
+        """Return a text that identifies the reader; token caches depend on it.
 
         Override it if settings affect `read`; change it whenever `read` returns something else.
         """

@@ -1,4 +1,4 @@
-"""The default corpus: composed on first use, identical for the same seed."""
+"""The default corpus, which is composed on first use; the same seed gives the same music."""
 
 import shlex
 from pathlib import Path

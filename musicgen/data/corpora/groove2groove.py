@@ -1,4 +1,4 @@
-"""The Groove2Groove MIDI dataset: accompaniments in many styles, of generated chord charts.
+"""The Groove2Groove MIDI dataset: accompaniments of generated chord charts in many styles.
 
 Cífka et al. 2020, "Groove2Groove: One-shot music style transfer with supervision from synthetic
 data"; prepared as for Liutkus et al. 2021 (appendix, "Training data").

@@ -1,4 +1,4 @@
-"""Folders of printed scores, such as clones of the public repositories of them."""
+"""Folders of printed scores, such as clones of public repositories."""
 
 import re
 from collections.abc import Sequence

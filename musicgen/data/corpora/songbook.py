@@ -11,7 +11,7 @@ from musicgen.validation import check_choice, check_float
 
 
 class Songbook(Corpus):
-    """Several corpora as one; the names of their pieces begin with the corpus's.
+    """Several corpora as one. The name of a piece begins with that of its corpus.
 
     Args:
         root: folder below which the corpora's own folders are, unless they are absolute.

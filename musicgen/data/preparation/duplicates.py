@@ -1,4 +1,4 @@
-"""Find the same music under different names, in any key.
+"""Find pieces with the same music under different names, in any key.
 
 A passage is 16 beats of a piece's notes; passages start every 4 beats, from the first note on. It
 consists of onsets in sixteenths and pitches above its lowest, so that key, tempo, resolution,
@@ -19,7 +19,7 @@ NO_PASSAGE = np.iinfo(np.uint64).max
 """Padding in the sketch of a piece with fewer passages."""
 
 SAME_MUSIC = 0.5
-"""Share of common passages from which two pieces are the same; a changed note changes four."""
+"""Two pieces are the same if they share this part of their passages; a note is in four."""
 
 # A passage with fewer notes, or in more pieces, does not identify a piece.
 _MIN_NOTES = 8
@@ -88,13 +88,13 @@ def find_duplicates(sketches: Sketches, order: Sequence[int]) -> list[int]:
 
     num_pieces, compared = len(sketches), np.asarray(order)
     pieces, used = np.arange(num_pieces), sketches != NO_PASSAGE
-    # Equal sketches need no comparison, and are compared with the others once.
+    # Pieces with equal sketches are the same; one of them is compared with the others.
     whole = sketches @ hash_values(np.arange(SKETCH_SIZE, dtype=np.uint64))
     _, leaders, members = np.unique(whole, return_index=True, return_inverse=True)
     first_equal = np.where(used[:, 0], leaders[members], pieces)
     used &= (first_equal == pieces)[:, None]
 
-    # Of the others, those that share a rare passage are compared.
+    # Other pieces are compared only if they share a rare passage.
     hashes = np.sort(sketches[used])
     hashes, again = np.unique(hashes[1:][hashes[1:] == hashes[:-1]], return_counts=True)
     rare = np.append(hashes[again < _MAX_PIECES], NO_PASSAGE)

@@ -1,4 +1,4 @@
-"""The pieces that were encoded with the same settings, in a SQLite file."""
+"""Store encoded pieces in a SQLite file, one file for each set of settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PieceStore:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[PieceStore]:
-        """Open a file, or make it.
+        """Open a file, or create it.
 
         Raises:
             OSError: the disk is full.
@@ -48,14 +48,16 @@ class PieceStore:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
             if error.sqlite_errorcode in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-                raise UserError(f"{path}: damaged; remove it, it is made again") from None
+                raise UserError(
+                    f"{path}: damaged; remove it, and it will be created again"
+                ) from None
             raise
 
     def keys(self) -> set[str]:
         return {key for (key,) in self._table.execute("SELECT key FROM pieces")}
 
     def add(self, pieces: Mapping[str, EncodedPiece]) -> None:
-        """Add pieces by their keys, all or none."""
+        """Add pieces by their keys, in one transaction."""
         rows = (
             (key, json.dumps(asdict(piece.record)), *(array.tobytes() for array in piece[1:]))
             for key, piece in pieces.items()
@@ -71,7 +73,7 @@ class PieceStore:
         return EncodedPiece(self.record(key), tokens, crop_starts.reshape(-1, 2), sketch)
 
     def record(self, key: str) -> PieceRecord:
-        """Return what `self[key]` has as its record, without reading the rest."""
+        """Return the record of `self[key]`, without reading its tokens."""
         query = "SELECT record FROM pieces WHERE key = ?"
         (text,) = self._table.execute(query, (key,)).fetchone()
         return PieceRecord(**json.loads(text))

@@ -1,4 +1,4 @@
-"""The report on a prepared corpus: a CSV row per piece, and a few lines to read."""
+"""Report on a prepared corpus: a CSV file with a row per piece, and a short summary."""
 
 import csv
 from collections.abc import Iterable, Sequence

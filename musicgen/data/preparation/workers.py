@@ -103,7 +103,7 @@ class _Worker:
 
     def stop(self) -> None:
         self.connection.close()
-        self.process.join(0.1)  # time to end by itself
+        self.process.join(0.1)  # let it end by itself
         self.process.kill()
         self.process.join()
 
@@ -139,7 +139,7 @@ def _attempt(function: Callable[[Any], Any], task: Any, max_gigabytes: float) ->
         return function(task)
     except MemoryError:
         return Failure(f"needs more than limits.max_gigabytes={max_gigabytes:g}", True)
-    except Exception as error:  # one file must not stop the others
+    except Exception as error:  # a bad file must not stop the others
         where = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         place = f"{Path(where.filename).name}, line {where.lineno}"

@@ -1,1 +1,1 @@
-"""What a training shows: losses, speed, what the model learns, how it sounds."""
+"""Show the progress of a training: losses, speed, memory, and samples of the music."""

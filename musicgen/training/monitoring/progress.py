@@ -1,4 +1,4 @@
-"""What training costs and how far it is: tokens per second, time and memory, and one bar of steps.
+"""Log the tokens per second, time and memory of a training, and show a progress bar.
 
 Lightning's progress bars restart every epoch.
 """
@@ -86,7 +86,7 @@ class LogCost(pl.Callback):
 
 
 def peak_memory(device: torch.device) -> int | None:
-    """Return the most memory in bytes that was in use; None on a system that does not say."""
+    """Return the peak memory in bytes, or None on a system that does not report it."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -124,7 +124,7 @@ class RunProgress(ProgressBar):
         if self._progress is not None:
             found = ((trainer.callback_metrics.get(name), text) for name, text in _SHOWN.items())
             state = "".join(text.format(float(value)) for value, text in found if value is not None)
-            done, last = trainer.global_step, trainer.max_steps  # which a clock may change
+            done, last = trainer.global_step, trainer.max_steps  # `EndInTime` may change the last
             total = last if last > 0 else None
             self._progress.update(self._bar, completed=done, total=total, state=state)
 

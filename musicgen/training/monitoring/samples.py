@@ -1,4 +1,4 @@
-"""Samples of a model in training: a MIDI file and a piano roll, also for the loggers."""
+"""Write samples of the model while it is trained: a MIDI file and a piano roll."""
 
 import copy
 from pathlib import Path
@@ -21,7 +21,7 @@ _NAME = "sample"  # of the image in loggers
 
 
 class LogSamples(pl.Callback):
-    """Continue the first validation piece with every few validations, and the weights of these.
+    """Continue the first validation piece after every few validations.
 
     Writes `step_N.mid` and `step_N.png`, and shows the image in TensorBoard and W&B. The training
     is the same as without. Weights that are spread over devices are not sampled from.
@@ -58,11 +58,11 @@ class LogSamples(pl.Callback):
         assert isinstance(pl_module, TrainingModule)
         try:
             self._write(self._sample(pl_module, data), trainer)
-        except (UserError, OSError) as error:  # no reason to end a training
+        except (UserError, OSError) as error:  # a failed sample must not end the training
             warn(f"no sample at step {trainer.global_step}: {error}")
 
     def _sample(self, module: TrainingModule, data: MusicDataModule) -> Continuation:
-        # A copy, as tensors that are made while sampling must not reach the training.
+        # A copy, because tensors that sampling creates must not be used by the training.
         network = copy.deepcopy(module.model).float().eval()
         model = MusicModel(network, data.tokenizer, module.content, self.folder)
         pieces = data.encoded.cache.pieces("val")

@@ -259,7 +259,9 @@ def test_a_damaged_store_is_named(pieces, encode, seconds, monkeypatch):
     content = store.read_bytes()
     for damaged in (b"x" + content[1:], content[:5000] + bytes(len(content) - 5000)):
         store.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"encoded\.db: damaged; remove it, it is made again"):
+        with pytest.raises(
+            UserError, match=r"encoded\.db: damaged; remove it, and it will be created again"
+        ):
             encode(pieces[1:])
     store.unlink()
     assert len(encode(pieces)) == len(pieces)
