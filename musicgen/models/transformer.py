@@ -178,6 +178,18 @@ class Transformer(nn.Module):
         self.coordinate_names, self.copy_column = names, names.index(name)
         self.num_position_columns = max(self.num_position_columns, self.copy_column + 1)
 
+    def draw(self, key: NoiseKey, tokens: Tensor, positions: Tensor | None = None) -> Any:
+        """Draw the positional encoding's random numbers for a forward pass on these tokens.
+
+        They are a function of the key. Given as `noise` to a compiled forward pass, they keep
+        generators out of its graph. Without `positions`, no value on a GPU is read.
+        """
+        if positions is None:
+            positions = torch.arange(tokens.shape[1])[None, :, None]
+        if self.class_token is not None:
+            positions = F.pad(positions, (0, 0, 1, 0), value=-1)
+        return self.position.draw(key, positions, tokens.device, batch_size=len(tokens))
+
     def forward(
         self,
         tokens: Tensor,
@@ -185,7 +197,7 @@ class Transformer(nn.Module):
         targets: Tensor | None = None,
         positions: Tensor | None = None,
         key_mask: Tensor | None = None,
-        noise: NoiseKey | None = None,
+        noise: Any = None,
     ) -> Tensor:
         """Compute the logits of the next token: [B, L] -> [B, L, V].
 
@@ -236,7 +248,7 @@ class Transformer(nn.Module):
         *,
         positions: Tensor | None = None,
         key_mask: Tensor | None = None,
-        noise: NoiseKey | None = None,
+        noise: Any = None,
         state: ModelState | None = None,
         return_state: bool = False,
         overwrite: bool = False,
@@ -250,7 +262,8 @@ class Transformer(nn.Module):
             positions: [1|B, L, P] coordinates, P ≥ `num_position_columns`; None: token indices,
                 which continue from `state`.
             key_mask: [B, L], false at padding.
-            noise: key of the positional encoding's random draws; None is a fixed key.
+            noise: key of the positional encoding's random draws, or what `draw` returned for one;
+                None is a fixed key.
             state: what an earlier call returned for the tokens before these.
             overwrite: as of `forward_with_state`.
         """
@@ -260,18 +273,22 @@ class Transformer(nn.Module):
             before = None if state is None else state.recent
             recent = with_recent(tokens, key_mask, before, self.longest_lag)
         x = self.embedding(tokens)
-        for module in list[Any](self.inputs.values())[1:]:
-            x = x + module(module.read(positions, recent))
+        inputs: Any = self.inputs
+        for name, module in inputs.items():
+            if name not in ("embedding", "vector"):
+                x = x + module(module.read(positions, recent))
         x = x * self.embedding_scale
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
             positions = F.pad(positions, (0, 0, 1, 0), value=-1)
             key_mask = None if key_mask is None else F.pad(key_mask, (1, 0), value=True)
-        codes, position_state = self.position(
-            positions,
-            noise=noise or NoiseKey((0,)),
-            state=None if state is None else state.position,
-        )
+        position_state = None if state is None else state.position
+        if noise is None or isinstance(noise, NoiseKey):
+            options: dict[str, Any] = {"batch_size": len(tokens), "state": position_state}
+            noise = self.position.draw(
+                noise or NoiseKey((0,)), positions, positions.device, **options
+            )
+        codes, position_state = self.position(positions, noise=noise, state=position_state)
         x = self.dropout(self.position.embed(x, positions))
         mask = AttentionMask(self.causal, key_mask)
         layer_states: list[Any] = []

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from musicgen.errors import ParameterError
 from musicgen.position.angles import angles_at, geometric_frequencies
 from musicgen.position.base import PositionalEncoding, Site
+from musicgen.random import NoiseKey
 
 
 class NoPosition(PositionalEncoding):
@@ -60,15 +61,21 @@ class Learnable(PositionalEncoding):
         self.max_length = max_length
         self.table = nn.Parameter(0.02 * torch.randn(max_length, self.model_dim))
 
+    def draw(
+        self, key: NoiseKey, positions: Tensor, device: torch.device, **others: Any
+    ) -> tuple[()]:
+        """Draw nothing; raise `ParameterError` if a position has no vector."""
+        if torch.compiler.is_exporting():
+            return ()
+        first, last = (int(end) for end in positions[..., 0].aminmax())
+        last -= min(first, 0)
+        if last >= len(self.table):
+            expected = (
+                f"expected more than position {last}; train with a larger max_length, or with "
+                "an encoding without a limit, such as sine_spe, sinusoidal or none"
+            )
+            raise ParameterError("max_length", self.max_length, expected)
+        return ()
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        index = positions[..., 0].long()
-        if not torch.compiler.is_exporting():
-            first, last = (int(end) for end in index.aminmax())
-            last -= min(first, 0)
-            if last >= len(self.table):
-                expected = (
-                    f"expected more than position {last}; train with a larger max_length, or with "
-                    "an encoding without a limit, such as sine_spe, sinusoidal or none"
-                )
-                raise ParameterError("max_length", self.max_length, expected)
-        return x + self.table[index].to(x.dtype)
+        return x + self.table[positions[..., 0].long()].to(x.dtype)

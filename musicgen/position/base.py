@@ -34,6 +34,15 @@ def product_dtype(device: torch.device) -> torch.dtype:
     return torch.get_autocast_dtype(device.type) if enabled else torch.float32
 
 
+def prefers_large_operations(device: torch.device) -> bool:
+    """Return whether few large operations are faster than loops over blocks that fit a cache.
+
+    Compiled, only they make one graph. An exported decoding step has one token, a single block.
+    """
+    compiles = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    return device.type != "cpu" or compiles
+
+
 def at_least_fp32(*tensors: Tensor) -> list[Tensor]:
     """Return tensors in one dtype: fp64 if one of them is, else fp32."""
     dtype = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
@@ -44,7 +53,7 @@ class Projection(NamedTuple):
     """Encoded queries or keys, as random features see them."""
 
     product: Tensor  # [B, L, H, M]: q̂ ω
-    squared_norm: Tensor  # [B, L, H, 1]: ‖q̂‖²
+    squared_norm: Tensor | None = None  # [B, L, H, 1]: ‖k̂‖², of keys
 
 
 @dataclass(eq=False, kw_only=True)
@@ -76,11 +85,14 @@ class LayerCode:
     def project(self, q: Tensor, k: Tensor, directions: Tensor) -> tuple[Projection, Projection]:
         """Encode, and multiply by directions [E, M]; codes of a large E form no encoded arrays."""
         encoded = self.encode(q, k)
+        dtype = product_dtype(q.device)
         with torch.autocast(q.device.type, enabled=False):
             q, k = at_least_fp32(*encoded)
-            q_norm, k_norm = (x.square().sum(-1, keepdim=True) for x in (q, k))
+            squared_norm = k.square().sum(-1, keepdim=True)
+            if q.dtype == torch.float32 and prefers_large_operations(q.device):
+                q, k = q.to(dtype), k.to(dtype)  # autocast's, whose products are faster
             directions = directions.to(q.dtype)
-            return Projection(q @ directions, q_norm), Projection(k @ directions, k_norm)
+            return Projection(q @ directions), Projection(k @ directions, squared_norm)
 
 
 class PositionalEncoding(nn.Module, ABC):
@@ -163,12 +175,37 @@ class PositionalEncoding(nn.Module, ABC):
         """Return the part of logits that depends on the lag m − n alone: [H, 1, N]."""
         return None
 
+    def draw(
+        self,
+        key: NoiseKey,
+        positions: Tensor,
+        device: torch.device,
+        *,
+        batch_size: int = 1,
+        state: Any = None,
+    ) -> Any:
+        """Draw the random numbers of a forward pass, a function of the key; (): there are none.
+
+        Drawn before a compiled region, they enter it as tensors. What depends on the values of
+        positions is decided here, too.
+
+        Args:
+            positions: those of `forward`. Their values may be read, for which a GPU waits unless
+                they are on the CPU.
+            device: of the numbers.
+            batch_size: B, number of sequences.
+            state: that of `forward`.
+        """
+        return ()
+
     def forward(
-        self, positions: Tensor, *, noise: NoiseKey, state: Any = None
+        self, positions: Tensor, *, noise: Any, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
         """Return one code per layer for the positions [1|B, L, P], and the state.
 
-        `state` is the one returned for earlier tokens of the sequence. It only saves work.
+        Args:
+            noise: a `NoiseKey`, or what `draw` returned for it.
+            state: the one returned for earlier tokens of the sequence. It only saves work.
         """
         return [LayerCode()] * self.num_layers, None
 

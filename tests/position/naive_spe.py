@@ -5,7 +5,6 @@ copy of them.
 """
 
 import math
-from itertools import product
 from typing import Any
 
 import torch
@@ -30,6 +29,9 @@ class NaiveSPE(PositionalEncoding):
         self.spe, self.num_columns = spe, spe.num_columns
         self.encoded_dim, self.logit_scale = spe.encoded_dim, spe.logit_scale
 
+    def draw(self, key: NoiseKey, *args: Any, **options: Any) -> NoiseKey:
+        return key
+
     def forward(
         self, positions: Tensor, *, noise: NoiseKey, state: Any = None
     ) -> tuple[list[LayerCode], Any]:
@@ -37,7 +39,7 @@ class NaiveSPE(PositionalEncoding):
         build: Any = sine if isinstance(self.spe, SineSPE) else conv
         codes = [build(self.spe, x, noise, code) for code in range(self.spe.num_codes)]
         layers: list[LayerCode] = []
-        for layer, gate in enumerate(self.spe.gates(noise, x.device)):
+        for layer, gate in enumerate(self.spe.gates(self.spe.draw_epsilon(noise, x.device))):
             bars = codes[layer % len(codes)]
             if gate is not None:  # √(1−δ) q̄ + √δ ε, with the same ε for k̄ (eqs. 23–25)
                 a, c, epsilon = gate
@@ -67,7 +69,9 @@ def sine(spe: SineSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
     f = (a.sigmoid()[None] if x.shape[-1] == 1 else a.sinh() / (a.cosh() + math.cosh(6))) / 2
     turns = torch.einsum("blp,phkj->blhkj", to_fp64(x), f)
     angle = (2 * math.pi * turns).to(gain)
-    z = spe.draw_noise(noise, code, x.device).transpose(1, 2)  # [H, K, 2K', R]
+    drawn = spe.draw(noise, x, x.device).z
+    assert drawn is not None  # R is finite
+    z = drawn[code].transpose(1, 2)  # [H, K, 2K', R]
     bars = []
     for shifted in (angle + spe.phase[code], angle):
         omega = torch.cat((gain * shifted.cos(), gain * shifted.sin()), dim=-1)
@@ -81,12 +85,9 @@ def sine(spe: SineSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
 def conv(spe: ConvSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
     """q̄ = Φ_q * z and k̄ = Φ_k * z, one filter per head and dimension (eq. 22)."""
     num_blocks = -(-(int(x.max()) + spe.filter_length) // BLOCK_SIDE)
-    shape = spe.width, BLOCK_SIDE, spe.encoded_dim
-    z = x.new_empty(spe.num_heads, spe.width, num_blocks * BLOCK_SIDE, spe.encoded_dim).float()
-    for head, block in product(range(spe.num_heads), range(num_blocks)):
-        key = noise.fold(RandomStream.SPE_CODE, code, head, block)
-        part = slice(BLOCK_SIDE * block, BLOCK_SIDE * (block + 1))
-        z[head, :, part] = key.normal(*shape, device=x.device) * spe.code_scale
+    shape = spe.num_heads, spe.width, BLOCK_SIDE, spe.encoded_dim
+    keys = [noise.fold(RandomStream.SPE_CODE, code, block) for block in range(num_blocks)]
+    z = torch.cat([key.normal(*shape, device=x.device) for key in keys], dim=2) * spe.code_scale
 
     def filtered(filters: Tensor, x: Tensor) -> Tensor:
         """Return the code at x: filters [H, K, F], x [1|B, L, 1] -> [1|B, L, H, K, R]."""

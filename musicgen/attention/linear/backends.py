@@ -1,6 +1,5 @@
 """Backends of the causal product: their selection, and the two optional ones."""
 
-import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 
@@ -8,28 +7,24 @@ import torch
 from torch import Tensor
 from torch.torch_version import TorchVersion
 
+from musicgen.attention.linear.batched import batched
 from musicgen.attention.linear.chunked import chunked
-from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser, segments
+from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser
 from musicgen.errors import ParameterError
+from musicgen.position.base import prefers_large_operations
 from musicgen.validation import check_choice
 
-Backend = Callable[[ProductInputs], tuple[Tensor, LinearState]]
+Backend = Callable[[ProductInputs], tuple[Tensor, LinearState | None]]
 
 
 def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
     """Return the backend of that name; `auto`: the fastest that supports these inputs.
 
-    On a CPU that is `chunked`, which is faster than fast_transformers. On NVIDIA GPUs it is `fla`
-    if it is installed and torch may round matrix products: its products are in TF32.
+    On a CPU that is `chunked`, which is faster than fast_transformers; on a GPU, and where a graph
+    is compiled, `batched`.
     """
     if name == "auto":
-        if not q.is_cuda or not _may_round() or _fla_refusal(q) is not None:
-            return chunked
-        if reason := _fla_gradient_refusal(log_decay):
-            reason += "; the causal product runs in plain torch until then"
-            warnings.warn(reason, stacklevel=2)
-            return chunked
-        return fla
+        return batched if prefers_large_operations(q.device) else chunked
     check_choice("backend", name, ("auto", *BACKENDS))
     reason = None
     if name == "fla":
@@ -50,32 +45,14 @@ def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     """Use flash-linear-attention's simple GLA: o_n = q_n S_n, S_n = exp(g) S_{n−1} + k_n v_nᵀ."""
     from fla.ops.simple_gla import chunk_simple_gla  # takes seconds, and needs Triton
 
-    log_decay, rescale_points = inputs.log_decay, inputs.rescale_points
     # One gate per token: the gate per head, which it also takes, gets no gradient.
+    log_decay = inputs.log_decay
     gate = None if log_decay is None else log_decay.float().expand(inputs.q.shape[:3])
-    if gate is not None and rescale_points:  # the factors contain the decay, but no gradient
-        contained = gate.new_zeros(gate.shape[1], 1).index_fill_(
-            0, torch.tensor(list(rescale_points), device=gate.device), 1
-        )
-        gate = gate - gate.detach() * contained
 
     def product(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
-        outputs = []
-        for part in segments(q.shape[1], rescale_points):
-            if part.start in rescale_points and sums is not None:
-                sums = sums * rescale_points[part.start][..., None]
-            out, sums = chunk_simple_gla(
-                q=q[:, part],
-                k=k[:, part],
-                v=v[:, part],
-                g=None if gate is None else gate[:, part],
-                scale=1.0,
-                initial_state=sums,
-                output_final_state=True,
-            )
-            outputs.append(out)
-        assert sums is not None
-        return torch.cat(outputs, dim=1), sums
+        return chunk_simple_gla(
+            q=q, k=k, v=v, g=gate, scale=1.0, initial_state=sums, output_final_state=True
+        )
 
     return _normalised(product, inputs)
 
@@ -96,14 +73,19 @@ def fast_transformers(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     return _normalised(product, inputs)
 
 
-BACKENDS = {"chunked": chunked, "fast_transformers": fast_transformers, "fla": fla}
+BACKENDS = {
+    "batched": batched,
+    "chunked": chunked,
+    "fast_transformers": fast_transformers,
+    "fla": fla,
+}
 
 
 def _normalised(
     product: Callable[..., tuple[Tensor, Tensor]], inputs: ProductInputs
 ) -> tuple[Tensor, LinearState]:
     """Attend by a product that does not normalise: (q, k, v, sums before) -> (out, sums)."""
-    q, k, v, norm, _, state, _, eps = inputs
+    q, k, v, norm, _, state, _, eps, *_ = inputs
     ones = v.new_ones(*v.shape[:-1], 1)
     kv, k_sum = (None, None) if state is None else (state.kv, state.k[..., None])
     if norm is None:  # values and a one: the normaliser is the product's last column
@@ -143,8 +125,3 @@ def _fla_gradient_refusal(log_decay: Tensor | None) -> str | None:
             "flash-linear-attention with decay; pip install 'triton>=3.7.1'"
         )
     return None
-
-
-def _may_round() -> bool:
-    """Return whether torch is set to compute matrix products in less than full fp32."""
-    return torch.is_autocast_enabled("cuda") or torch.get_float32_matmul_precision() != "highest"

@@ -35,7 +35,7 @@ class DecayFactors(NamedTuple):
 
 def chunked(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
     """Compute the product in time linear in length, with a backward of its own."""
-    q, k, v, norm, log_decay, state, points, eps = inputs
+    q, k, v, norm, log_decay, state, _, eps, _, points = inputs
     sums = (None, None) if state is None else (state.kv, state.k)
     tensors = (q, k, v, *(norm or (None, None)), log_decay, *sums)
     out, kv, k_sum = _Chunked.apply(*tensors, points, eps, torch.is_grad_enabled())

@@ -70,7 +70,7 @@ class FAVOR(FeatureMap):
     def keys(self, k: Tensor, squared_norm: Tensor | None = None) -> Tensor:
         assert squared_norm is not None
         half_square = squared_norm * (self.logit_scale / 2)
-        return torch.cat((k - half_square, -k - half_square), dim=-1)
+        return torch.cat((k, -k), dim=-1) - half_square
 
 
 class ReLU(FeatureMap):

@@ -3,8 +3,14 @@
 import torch
 from torch import Tensor
 
-from musicgen.attention.linear.backends import select_backend
-from musicgen.attention.linear.stabilise import stabilise, stabilise_bidirectional, stabilise_step
+from musicgen.attention.linear.backends import fla, select_backend
+from musicgen.attention.linear.batched import batched
+from musicgen.attention.linear.stabilise import (
+    stabilise,
+    stabilise_at_once,
+    stabilise_bidirectional,
+    stabilise_step,
+)
 from musicgen.attention.linear.state import (
     LinearState,
     NormFeatures,
@@ -12,7 +18,7 @@ from musicgen.attention.linear.state import (
     RescalePoints,
     normaliser,
 )
-from musicgen.position.base import LayerCode, at_least_fp32
+from musicgen.position.base import LayerCode, at_least_fp32, product_dtype
 
 
 def causal_linear_attention(  # noqa: PLR0913
@@ -44,8 +50,10 @@ def causal_linear_attention(  # noqa: PLR0913
         state: sums over the tokens before these. `kv` and `k` get gradients, `log_scale` does not.
         return_state: also return the sums after these tokens; `chunked` gives them no gradient.
         eps: added to the normaliser's magnitude; with `log_features` only if it may vanish.
-        backend: `chunked` (any device), `fla` (NVIDIA; in TF32), `fast_transformers` (an optional
-            package, without decay), or `auto`: the fastest whose precision torch's settings allow.
+        backend: `chunked` (a loop over chunks, for CPUs), `batched` (few large operations, for
+            accelerators and compiled graphs; under autocast, products within chunks are in its
+            dtype), `fla` (NVIDIA; in TF32), `fast_transformers` (an optional package, without
+            decay), or `auto`: the fastest of the first two.
 
     Returns:
         [B, L, H, V], and the state or None.
@@ -54,20 +62,24 @@ def causal_linear_attention(  # noqa: PLR0913
         ValueError: the backend is unknown, or does not support these inputs.
     """
     compute = select_backend(backend, q, log_decay)
+    dtype = product_dtype(q.device)
     with torch.autocast(q.device.type, enabled=False):
         q, k, v = at_least_fp32(q, k, v)
         rate = None if log_decay is None else log_decay.to(q.dtype)
         rescale_points: RescalePoints = {}
         log_scale = None
         if log_features:
-            per_head = code is not None
-            q, k, rescale_points, log_scale = stabilise(q, k, key_mask, rate, state, per_head)
-            eps = eps if may_vanish(code) else 0
+            per_head, eps = code is not None, eps if may_vanish(code) else 0
+            if compute in (batched, fla):
+                q, k, state, log_scale = stabilise_at_once(q, k, key_mask, state, per_head)
+            else:
+                q, k, rescale_points, log_scale = stabilise(q, k, key_mask, rate, state, per_head)
         elif key_mask is not None:
             k = k * key_mask[:, :, None, None]
         q, k, norm = encode_features(q, k, code)
-        out, last = compute(ProductInputs(q, k, v, norm, rate, state, rescale_points, eps))
-    return out, last._replace(log_scale=log_scale) if return_state else None
+        shared = (q.dtype if q.dtype == torch.float64 else dtype, eps, return_state, rescale_points)
+        out, last = compute(ProductInputs(q, k, v, norm, rate, state, *shared))
+    return out, last._replace(log_scale=log_scale) if return_state and last else None
 
 
 def linear_attention_step(

@@ -72,6 +72,41 @@ def stabilise(
     return _query_features(q + shift), (k - shift).exp_(), rescale_points, last
 
 
+def stabilise_at_once(
+    q: Tensor,
+    k: Tensor,
+    key_mask: Tensor | None,
+    state: LinearState | None,
+    per_head: bool,
+) -> tuple[Tensor, Tensor, LinearState | None, Tensor]:
+    """Compute features of the causal form with one scale: nothing is read back from a GPU.
+
+    The scale of a feature is the largest of its keys, later ones included. It cancels, so that
+    outputs depend on earlier keys alone, unless all that a query sees is below e^−80 of it: such
+    a query gets 0.
+
+    Returns:
+        Features of queries and keys, the state on the new scale, and that scale [B, H, E|1], −inf
+        before the first key.
+    """
+    if key_mask is not None:
+        k = k.masked_fill(~key_mask[:, :, None, None], -torch.inf)
+    with torch.no_grad():
+        scale = _exponents(k, per_head).amax(1)
+        if state is not None:
+            assert state.log_scale is not None, "a state of plain features"
+            scale = torch.maximum(scale, state.log_scale)
+        last = scale
+        if key_mask is not None:  # sequences without a key so far
+            scale = scale.masked_fill(scale.isinf(), 0)
+        if state is not None and state.log_scale is not None:
+            factor = (state.log_scale - scale).exp()
+    if state is not None:
+        state = state.scaled(factor)
+    shift = scale[:, None]  # [B, 1, H, E|1]
+    return _query_features(q + shift), (k - shift).exp(), state, last
+
+
 def stabilise_bidirectional(
     q: Tensor, k: Tensor, key_mask: Tensor | None, per_head: bool
 ) -> tuple[Tensor, Tensor]:

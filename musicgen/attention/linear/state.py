@@ -40,8 +40,10 @@ class ProductInputs(NamedTuple):
     norm: NormFeatures | None  # None: q and k
     log_decay: Tensor | None  # [H] or, by token, [B, L, H]
     state: LinearState | None
-    rescale_points: RescalePoints
+    dtype: torch.dtype  # of products within chunks, where the backend lets them be less precise
     eps: float
+    return_state: bool
+    rescale_points: RescalePoints
 
 
 def segments(

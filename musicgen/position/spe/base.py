@@ -75,22 +75,24 @@ class SPE(PositionalEncoding):
     def code_kernel(self, lags: Tensor, code: int) -> Tensor:
         """Return the ungated P_d of one code: [N, num_dims] -> [H, K, N]."""
 
-    def gates(self, noise: NoiseKey, device: torch.device) -> list[Gate | None]:
-        """Return each layer's gate with its noise ε, drawn per layer (eqs. 23–25)."""
+    def draw_epsilon(self, key: NoiseKey, device: torch.device) -> Tensor | None:
+        """Draw the scaled noise of all gates, [layers, H, K, R]; None: gates have none."""
+        if self.gate is None or self.num_realizations is None:
+            return None
+        epsilon = key.fold(RandomStream.SPE_GATE).normal(
+            *self.gate.shape, self.num_realizations, device=device
+        )
+        return epsilon.mul_(self.code_scale)
+
+    def gates(self, epsilon: Tensor | None) -> list[Gate | None]:
+        """Return each layer's gate with its noise, of what `draw_epsilon` returned (eqs. 23–25)."""
         if self.gate is None:
             return [None] * self.num_layers
         # √(1 − δ) and √δ by logarithms: the root of a sigmoid that rounds to 0 has no gradient.
         gate = self.gate.float()
         position, constant = (F.logsigmoid(x).div(2).exp() for x in (-gate, gate))
-        gates: list[Gate | None] = []
-        for layer in range(self.num_layers):
-            epsilon = None
-            if self.num_realizations is not None:
-                shape = (self.num_heads, self.width, self.num_realizations)
-                epsilon = noise.fold(RandomStream.SPE_GATE, layer).normal(*shape, device=device)
-                epsilon *= self.code_scale
-            gates.append(Gate(position[layer], constant[layer], epsilon))
-        return gates
+        by_layer = [None] * self.num_layers if epsilon is None else epsilon
+        return [Gate(*parts) for parts in zip(position, constant, by_layer, strict=True)]
 
 
 class Gate(NamedTuple):

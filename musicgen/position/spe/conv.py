@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from musicgen.errors import ParameterError
-from musicgen.position.base import LayerCode
+from musicgen.position.base import LayerCode, prefers_large_operations, product_dtype
 from musicgen.position.spe.base import SPE, Gate
-from musicgen.position.spe.conv_noise import BLOCK_SIDE, ConvNoise
+from musicgen.position.spe.codes import FormedCode
+from musicgen.position.spe.conv_noise import BLOCK_SIDE, correlate_at_once, draw_blocks
 from musicgen.position.spe.conv_operators import CodeArrays, ConvCode
 from musicgen.random import NoiseKey, RandomStream
 
@@ -60,55 +61,105 @@ class ConvSPE(SPE):
         inside = lags.abs() < self.filter_length  # [N]
         return all_lags[..., (lags * inside).long()] * inside
 
-    def forward(
-        self, positions: Tensor, *, noise: NoiseKey, state: Any = None
-    ) -> tuple[Sequence[LayerCode], Any]:
+    def draw(
+        self,
+        key: NoiseKey,
+        positions: Tensor,
+        device: torch.device,
+        *,
+        batch_size: int = 1,
+        state: _State | None = None,
+    ) -> ConvNoises:
         index = self.read(positions)[..., 0]
-        positioned = index >= 0 if self.class_token else None
-        index, device = index.long(), index.device
-        if positioned is not None:  # tokens without a position share a slot that they do not use
-            index = torch.where(positioned, index, index.max().clamp(min=0))
-        if state is None:
-            state = _State(self.gates(noise, device), self._class_codes(noise, device))
-        blocks, slots, new, kept_from = _find(state.blocks, index)
-        codes, anchors = state.codes, [torch.zeros(1, device=device)] * self.num_codes
+        known = range(0) if state is None else state.blocks
+        blocks, new, kept_from, contiguous, last = _find(known, index)
+        z = class_z = None
         if new:
-            computed = [
-                CodeArrays.of(
-                    self._noise(new, c, noise, device), self.filter_q[c], self.filter_k[c]
-                )
-                for c in range(self.num_codes)
-            ]
-            if kept_from is None:
-                codes, anchors = map(list, zip(*computed, strict=True))
-            else:
-                pairs = zip(codes, computed, strict=True)
-                codes = [old.append(more, kept_from) for old, (more, _) in pairs]
-            state = _State(state.gates, state.class_codes, blocks, codes)
+            z = self._draw_blocks(key, new, device)
+        epsilon = None if state is not None else self.draw_epsilon(key, device)
+        if state is None and self.class_code is not None:
+            class_z = self._draw_blocks(key, range(1), device)
+        return ConvNoises(z, epsilon, class_z, blocks, kept_from, contiguous, last)
+
+    def _draw_blocks(self, key: NoiseKey, blocks: range, device: torch.device) -> Tensor:
+        """Draw the scaled noise of all codes over blocks: [codes, H, K, positions, R]."""
+        shape = self.num_heads, self.width, self.encoded_dim
+        keys = [key.fold(RandomStream.SPE_CODE, code) for code in range(self.num_codes)]
+        drawn = [draw_blocks(k, blocks, shape, self.filter_length, device) for k in keys]
+        return torch.stack(drawn).mul_(self.code_scale)
+
+    def forward(
+        self, positions: Tensor, *, noise: Any, state: _State | None = None
+    ) -> tuple[Sequence[LayerCode], Any]:
+        device = positions.device
+        if isinstance(noise, NoiseKey):
+            noise = self.draw(noise, positions, device, state=state)
+        index = self.read(positions)[..., 0].long()
+        positioned = index >= 0 if self.class_token else None
+        if positioned is not None:  # tokens without a position share a slot that they do not use
+            index = torch.where(positioned, index, noise.last)
+        slots = None if noise.contiguous else index - noise.blocks.start * BLOCK_SIDE
+        if state is None:
+            gates = self.gates(noise.epsilon)
+            state = _State(gates, self._class_codes(noise.class_z), noise.blocks, [])
         gates = state.gates
         if positioned is not None:
             gates = [self._gate_of(gate, positioned, state, i) for i, gate in enumerate(gates)]
+        if prefers_large_operations(device):
+            formed, state = self._formed(noise, state)
+            by_code = [formed[i % self.num_codes] for i in range(self.num_layers)]
+            pairs = zip(gates, by_code, strict=True)
+            return [FormedCode(gate, *codes, slots) for gate, codes in pairs], state
+        codes, anchors = state.codes, [torch.zeros(1, device=device)] * self.num_codes
+        if noise.z is not None:
+            computed = [
+                CodeArrays.of(z, self.filter_q[c], self.filter_k[c], product_dtype(device))
+                for c, z in enumerate(noise.z)
+            ]
+            if noise.kept_from is None:
+                codes, anchors = map(list, zip(*computed, strict=True))
+            else:
+                both = zip(codes, computed, strict=True)
+                codes = [old.append(more, noise.kept_from) for old, (more, _) in both]
+            state = _State(state.gates, state.class_codes, noise.blocks, codes)
         return [
             ConvCode(gate, codes[i % self.num_codes], anchors[i % self.num_codes], slots)
             for i, gate in enumerate(gates)
         ], state
 
-    def _noise(self, blocks: range, code: int, noise: NoiseKey, device: torch.device) -> ConvNoise:
-        """Return the noise of one code over blocks."""
-        sizes = self.width, self.encoded_dim, self.code_scale, self.filter_length
-        return ConvNoise(noise.fold(RandomStream.SPE_CODE, code), blocks, *sizes, device)
+    def _formed(
+        self, noise: ConvNoises, state: _State
+    ) -> tuple[list[tuple[Tensor, Tensor]], _State]:
+        """Return q̄ and k̄ of each code, by few large operations, and the state that has them."""
+        formed = [(codes.q, codes.k) for codes in state.codes]
+        if noise.z is None:
+            return formed, state
+        dtype = product_dtype(noise.z.device)
+        new = []
+        with torch.autocast(noise.z.device.type, enabled=False):
+            for c, z in enumerate(noise.z):
+                filters = self.filter_q[c].float(), self.filter_k[c].float()
+                q, k = (correlate_at_once(z, taps, dtype) for taps in filters)
+                new.append((q, k))
+        if noise.kept_from is not None:
+            start, both = noise.kept_from, zip(formed, new, strict=True)
+            new = [
+                (torch.cat((old_q[start:], q)), torch.cat((old_k[start:], k)))
+                for (old_q, old_k), (q, k) in both
+            ]
+        codes = [CodeArrays(q, k) for q, k in new]
+        return new, _State(state.gates, state.class_codes, noise.blocks, codes)
 
-    def _class_codes(self, noise: NoiseKey, device: torch.device) -> list[Tensor]:
+    def _class_codes(self, z: Tensor | None) -> list[Tensor]:
         """Return the learned codes of class tokens, [H, K, R] for each code, if there are any."""
         if self.class_code is None:
             return []
-        codes = []
-        for code, filters in enumerate(self.class_code.float()):
-            z = self._noise(range(1), code, noise, device)
-            with torch.autocast(device.type, enabled=False):
-                heads = [z.correlate_first(z.draw(h), taps) for h, taps in enumerate(filters)]
-            codes.append(torch.stack(heads))
-        return codes
+        assert z is not None
+        with torch.autocast(z.device.type, enabled=False):
+            reached = z[..., : self.filter_length, :].flatten(0, 2)  # [codes·H·K, F, R]
+            taps = self.class_code.float().flatten(0, 2)[:, None]
+            product = torch.bmm(taps, reached)[:, 0]
+        return list(product.unflatten(0, self.class_code.shape[:3]))
 
     def _gate_of(self, gate: Gate | None, positioned: Tensor, state: _State, layer: int) -> Gate:
         """Return a layer's gate without the code of positions for tokens that have none."""
@@ -118,30 +169,43 @@ class ConvSPE(SPE):
         return gate._replace(position=gate.position * mask)
 
 
+class ConvNoises(NamedTuple):
+    """The noise of a sequence, or of the blocks of positions that are new in it."""
+
+    z: Tensor | None  # [codes, H, K, positions, R], of the new blocks; None: there are none
+    epsilon: Tensor | None  # [layers, H, K, R], of the gates
+    class_z: Tensor | None  # as z, of the block at the origin, for class tokens
+    blocks: range  # all blocks then, in order
+    kept_from: int | None  # the first old slot to keep; None: keep none
+    contiguous: bool  # whether the slots are 0, 1, …, L − 1
+    last: int  # the largest position
+
+
 @dataclass(frozen=True)
 class _State:
     """The noise that a sequence keeps, and the codes of the blocks of positions in use."""
 
     gates: list[Gate | None]
     class_codes: list[Tensor]
-    blocks: range = range(0)
-    codes: list[CodeArrays] = field(default_factory=list)
+    blocks: range
+    codes: list[CodeArrays]
 
 
-def _find(blocks: range, index: Tensor) -> tuple[range, Tensor | None, range, int | None]:
-    """Find the slots of positions [1|B, L], and extend the blocks that have codes to hold them.
+def _find(blocks: range, index: Tensor) -> tuple[range, range, int | None, bool, int]:
+    """Extend the blocks that have codes to hold positions [1|B, L]; those below 0 need none.
 
     Returns:
-        All blocks then, in order; the slots [1|B, L], or None if they are 0, 1, …, L − 1; the new
-        blocks, which come last; the first old slot to keep, or None to keep none.
+        All blocks then, in order; the new ones, which come last; the first old slot to keep, or
+        None to keep none; whether the slots are 0, 1, …, L − 1; the largest position.
     """
-    first, last = int(index.min()) // BLOCK_SIDE, int(index.max()) // BLOCK_SIDE
+    last = max(int(index.max()), 0)
+    smallest = int(torch.where(index < 0, last, index).min())
+    first, end = smallest // BLOCK_SIDE, last // BLOCK_SIDE
     kept_from = None
-    new = range(blocks.stop if first in blocks else first, last + 1)
+    new = range(blocks.stop if first in blocks else first, end + 1)
     if new:
         kept_from = (first - blocks.start) * BLOCK_SIDE if first in blocks else None
-        blocks = range(first, last + 1)
-    index = index - blocks.start * BLOCK_SIDE
-    from_start = torch.arange(index.shape[1], device=index.device)
-    slots = None if len(index) == 1 and torch.equal(index[0], from_start) else index
-    return blocks, slots, new, kept_from
+        blocks = range(first, end + 1)
+    from_start = torch.arange(index.shape[1], device=index.device) + blocks.start * BLOCK_SIDE
+    contiguous = len(index) == 1 and torch.equal(index[0].long(), from_start)
+    return blocks, new, kept_from, contiguous, last

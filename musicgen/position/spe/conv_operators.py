@@ -1,7 +1,8 @@
 """ConvSPE's codes as arrays over positions, once for all layers, and their gradient.
 
 The gradient of the codes is formed once, from all layers' contributions:
-`benchmarks/spe_gradients.py` measures what this saves over gradients that autograd sums.
+`benchmarks/spe_gradients.py` measures what this saves over gradients that autograd sums. This is
+the form for CPUs; `codes.py` has that of few large operations.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from musicgen.position.base import LayerCode, product_dtype
+from musicgen.position.base import LayerCode
 from musicgen.position.spe.backward_pass import PassLocal
 from musicgen.position.spe.base import Gate
 from musicgen.position.spe.conv_noise import ConvNoise
@@ -42,8 +43,10 @@ class CodeArrays:
         self.grads_k: PassLocal[list[Contribution]] = PassLocal(list)
 
     @staticmethod
-    def of(noise: ConvNoise, filter_q: Tensor, filter_k: Tensor) -> tuple[CodeArrays, Tensor]:
-        """Return the noise filtered by filters [H, K, *F], and the codes' gradient anchor.
+    def of(
+        z: Tensor, filter_q: Tensor, filter_k: Tensor, dtype: torch.dtype
+    ) -> tuple[CodeArrays, Tensor]:
+        """Return noise [H, K, positions, R] filtered by filters [H, K, F], and a gradient anchor.
 
         The anchor represents the codes in the autograd graph: each layer's backward runs before
         that of the anchor and gives it a zero, so that no gradient of the codes' size passes
@@ -51,16 +54,15 @@ class CodeArrays:
         delay the release of memory.
         """
         filter_q, filter_k = filter_q.float(), filter_k.float()
-        device, heads = filter_q.device, len(filter_q)
-        shape = noise.num_positions, heads, noise.width, noise.num_realizations
-        q, k = (torch.empty(shape, dtype=product_dtype(device), device=device) for _ in range(2))
-        with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            for head in range(heads):  # the noise exists for one head at a time
-                z = noise.draw(head)
-                noise.correlate(z, filter_q[head], q[:, head])
-                noise.correlate(z, filter_k[head], k[:, head])
+        noises = [ConvNoise(z_head, filter_q.shape[-1]) for z_head in z]
+        shape = noises[0].num_positions, len(z), z.shape[1], z.shape[-1]
+        q, k = (torch.empty(shape, dtype=dtype, device=z.device) for _ in range(2))
+        with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
+            for head, noise in enumerate(noises):
+                noise.correlate(filter_q[head], q[:, head])
+                noise.correlate(filter_k[head], k[:, head])
         codes = CodeArrays(q, k)
-        return codes, _FiltersBackward.apply(filter_q, filter_k, noise, codes)
+        return codes, _FiltersBackward.apply(filter_q, filter_k, noises, codes)
 
     def append(self, other: CodeArrays, start: int) -> CodeArrays:
         """Return these codes from slot `start` on, followed by `other`, without gradients."""
@@ -131,24 +133,22 @@ class _FiltersBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, filter_q: Tensor, filter_k: Tensor, noise: ConvNoise, codes: CodeArrays
+        ctx: Any, filter_q: Tensor, filter_k: Tensor, noises: list[ConvNoise], codes: CodeArrays
     ) -> Tensor:
-        ctx.noise, ctx.codes, ctx.shape = noise, codes, filter_q.shape
+        ctx.noises, ctx.codes, ctx.shape = noises, codes, filter_q.shape
         return filter_q.new_zeros(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
         codes: CodeArrays = ctx.codes
-        noise: ConvNoise = ctx.noise
         sides = codes.grads_q.take(), codes.grads_k.take()
         grads = [codes.q.new_zeros(ctx.shape, dtype=torch.float32) for _ in sides]
-        for head in range(len(grads[0])):
-            z = noise.draw(head)
+        for head, noise in enumerate(ctx.noises):
             for grad, contributions in zip(grads, sides, strict=True):
                 if contributions:
                     code_gradient = _code_gradient(contributions, head, len(codes.q))
-                    grad[head] = noise.taps_gradient(z, code_gradient)
+                    grad[head] = noise.taps_gradient(code_gradient)
         return *grads, None, None
 
 

@@ -1,17 +1,26 @@
 """SineSPE: stochastic codes whose expected kernel is a sum of sines, and its exact limit."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.position.angles import angles_at, to_fp64
-from musicgen.position.base import LayerCode, Projection
+from musicgen.position.base import (
+    LayerCode,
+    Projection,
+    prefers_large_operations,
+    product_dtype,
+)
 from musicgen.position.spe.base import SPE, Gate
-from musicgen.position.spe.sine_operators import Omega, Sines
+from musicgen.position.spe.codes import FormedCode, times_sines
+from musicgen.position.spe.sine_operators import Omega
+from musicgen.position.spe.sines import Sines
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.validation import check_int
 
@@ -88,32 +97,70 @@ class SineSPE(SPE):
         waves = gain**2 * torch.cos(angles_at(zip(tau, f, strict=True), dtype) + theta)
         return waves.sum(-2) / (2 * self.num_sines)
 
-    def draw_noise(self, noise: NoiseKey, code: int, device: torch.device) -> Tensor:
-        """Draw the scaled z of one code: [H, 2K', K, R]."""
-        assert self.num_realizations is not None
-        shape = (self.num_heads, 2 * self.num_sines, self.width, self.num_realizations)
-        z = noise.fold(RandomStream.SPE_CODE, code).normal(*shape, device=device)
-        return z * (self.code_scale / math.sqrt(2 * self.num_sines))
+    def draw(
+        self,
+        key: NoiseKey,
+        positions: Tensor,
+        device: torch.device,
+        *,
+        batch_size: int = 1,
+        state: Any = None,
+    ) -> SineNoise:
+        if state is not None:  # the sequence keeps its noise
+            return state
+        if self.num_realizations is None:
+            return SineNoise(None, None, False)
+        shape = (self.num_codes, self.num_heads, 2 * self.num_sines, self.width)
+        z = key.fold(RandomStream.SPE_CODE).normal(*shape, self.num_realizations, device=device)
+        z = z.mul_(self.code_scale / math.sqrt(2 * self.num_sines))
+        # Codes take L·H·K·R numbers for all sequences, products with Ω B·L·H·K·2K'.
+        forms_codes = batch_size * 2 * self.num_sines >= self.num_realizations
+        return SineNoise(z, self.draw_epsilon(key, device), forms_codes and len(positions) == 1)
 
     def forward(
-        self, positions: Tensor, *, noise: NoiseKey, state: Any = None
+        self, positions: Tensor, *, noise: Any, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
         positions = self.read(positions)
-        device, codes = positions.device, range(self.num_codes)
-        sines = [self.sines(code) for code in codes]
-        if self.num_realizations is None:
-            exact = [ExactOmega(positions, code_sines) for code_sines in sines]
-            gates = self.gates(noise, device)
+        if state is not None:
+            noise = state
+        elif isinstance(noise, NoiseKey):
+            noise = self.draw(noise, positions, positions.device)
+        sines = [self.sines(code) for code in range(self.num_codes)]
+        gates = self.gates(noise.epsilon)
+        large = prefers_large_operations(positions.device)
+        if noise.z is None:
+            exact = [ExactOmega(positions, code_sines, large) for code_sines in sines]
             return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
-        if state is None:
-            draws = [self.draw_noise(noise, code, device) for code in codes]
-            state = draws, self.gates(noise, device)
-        draws, gates = state
-        omegas = [Omega.of(positions, code_sines) for code_sines in sines]
-        return [
-            SineCode(gate, *omegas[i % len(omegas)], draws[i % len(draws)])
-            for i, gate in enumerate(gates)
-        ], state
+        build = _blocked
+        if large:
+            build = _formed if noise.forms_codes else _expanded
+        shared = [build(*each, positions) for each in zip(sines, noise.z, strict=True)]
+        codes = [shared[i % len(shared)](gate) for i, gate in enumerate(gates)]
+        return codes, noise
+
+
+class SineNoise(NamedTuple):
+    """The noise of a sequence."""
+
+    z: Tensor | None  # [codes, H, 2K', K, R], scaled; None in the exact limit
+    epsilon: Tensor | None  # [layers, H, K, R], of the gates
+    forms_codes: bool  # where few large operations are preferred, whether codes are arrays
+
+
+def _blocked(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
+    omega, grad_anchor = Omega.of(positions, sines)
+    return lambda gate: SineCode(gate, omega, grad_anchor, z)
+
+
+def _formed(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
+    q_code, k_code = sines.codes(positions, z)
+    return lambda gate: FormedCode(gate, q_code, k_code, None)
+
+
+def _expanded(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
+    dtype = product_dtype(positions.device)
+    omega_q, omega_k = (omega.to(dtype) for omega in sines.omega(positions))
+    return lambda gate: ExpandedSineCode(gate, omega_q, omega_k, z)
 
 
 class SineCode(LayerCode):
@@ -126,11 +173,31 @@ class SineCode(LayerCode):
         return self.omega.project(q, k, self.grad_anchor, self.z, self.gate)
 
 
-class ExactOmega:
-    """Ω of one code for all layers, computed when first used."""
+class ExpandedSineCode(LayerCode):
+    """A layer's gate, Ω of queries and of keys, and the noise z, for few large operations."""
 
-    def __init__(self, positions: Tensor, sines: Sines) -> None:
-        self.positions, self.sines = positions, sines
+    def __init__(self, gate: Gate | None, omega_q: Tensor, omega_k: Tensor, z: Tensor) -> None:
+        self.gate, self.omega_q, self.omega_k, self.z = gate, omega_q, omega_k, z
+
+    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(q.device.type, enabled=False):
+            return (
+                times_sines(q, self.omega_q, self.z, self.gate),
+                times_sines(k, self.omega_k, self.z, self.gate),
+            )
+
+
+class ExactOmega:
+    """Ω of one code for all layers.
+
+    Args:
+        large: products are few large operations, and Ω is computed at once; else products are by
+            blocks that fit a CPU's cache, and Ω is computed when first used.
+    """
+
+    def __init__(self, positions: Tensor, sines: Sines, large: bool) -> None:
+        self.positions, self.sines, self.large = positions, sines, large
+        self.waves = sines.omega(positions) if large else None
         # Not `cached_property`: compiled steps cannot trace its lock in Python 3.11.
         self._anchored: tuple[Omega, Tensor] | None = None
         self._scaled: tuple[Tensor, Tensor] | None = None
@@ -146,10 +213,19 @@ class ExactOmega:
     def scaled(self) -> tuple[Tensor, Tensor]:
         """Ω / √2K' of queries and keys: [1|B, L, H, 2K', K]."""
         if self._scaled is None:
-            q, k = self.sines.omega(self.positions)
+            q, k = self.waves or self.sines.omega(self.positions)
             scale = q.shape[-2] ** -0.5
             self._scaled = q.transpose(1, 2) * scale, k.transpose(1, 2) * scale
         return self._scaled
+
+    def project(self, q: Tensor, k: Tensor, z: Tensor, gate: Gate | None) -> tuple[Tensor, Tensor]:
+        """Return q̂ and k̂ for directions z, [H, 2K', K, M], in the place of noise."""
+        if self.waves is None:
+            omega, grad_anchor = self.anchored
+            return omega.project(q, k, grad_anchor, z, gate)
+        omega_q, omega_k = (waves.to(product_dtype(q.device)) for waves in self.waves)
+        with torch.autocast(q.device.type, enabled=False):
+            return times_sines(q, omega_q, z, gate), times_sines(k, omega_k, z, gate)
 
 
 class ExactSineCode(LayerCode):
@@ -159,7 +235,10 @@ class ExactSineCode(LayerCode):
         self.gate, self.omega = gate, omega
 
     def repeatable(self) -> LayerCode:
-        return ExactSineCode(self.gate, ExactOmega(self.omega.positions, self.omega.sines))
+        if self.omega.large:
+            return self
+        fresh = ExactOmega(self.omega.positions, self.omega.sines, self.omega.large)
+        return ExactSineCode(self.gate, fresh)
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         encoded = []
@@ -173,15 +252,14 @@ class ExactSineCode(LayerCode):
         return encoded[0], encoded[1]
 
     def project(self, q: Tensor, k: Tensor, directions: Tensor) -> tuple[Projection, Projection]:
-        omega, grad_anchor = self.omega.anchored
-        _, heads, _, num_waves, width = omega.q.shape
+        heads, width, num_sines = self.omega.sines.gain.shape
+        num_waves = 2 * num_sines
         z, last = directions.split([num_waves * width, len(directions) - num_waves * width])
         z = (z * num_waves**-0.5).unflatten(0, (num_waves, width)).expand(heads, -1, -1, -1)
         mean_square, gate = self.omega.sines.mean_square(self.omega.positions), self.gate
         if gate is not None:
             mean_square = mean_square * gate.position.square() + gate.constant.square()
             gate = gate._replace(epsilon=last.expand(heads, -1, -1))
-        products = omega.project(q, k, grad_anchor, z, gate)
-        squared_norms = ((x.float().square() * mean_square).sum(-1, keepdim=True) for x in (q, k))
-        q_projection, k_projection = map(Projection, products, squared_norms)
-        return q_projection, k_projection
+        q_product, k_product = self.omega.project(q, k, z, gate)
+        squared_norm = (k.float().square() * mean_square).sum(-1, keepdim=True)
+        return Projection(q_product), Projection(k_product, squared_norm)

@@ -1,8 +1,8 @@
 """Products with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] by blocks of positions.
 
 SineSPE's codes are Ω times noise. Arrays as wide as Ω per token are computed for one block at a
-time, forward and backward. Ω itself and its gradient exist once for all layers. On a GPU a block is
-the whole length, and the elementwise work on it is compiled.
+time, forward and backward. Ω itself and its gradient exist once for all layers. This is the form
+for CPUs; `codes.py` has that of few large operations.
 
 The gradient of Ω is summed over layers in place: `benchmarks/spe_gradients.py` measures what this
 saves over gradients that autograd sums.
@@ -10,53 +10,17 @@ saves over gradients that autograd sums.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from musicgen.position.angles import angles_at
 from musicgen.position.base import product_dtype
 from musicgen.position.spe.backward_pass import PassLocal
 from musicgen.position.spe.base import Gate
-
-
-class Sines(NamedTuple):
-    """The parameters of one code."""
-
-    frequency: Tensor  # [P, H, K, K'] in turns per position, within ±½; in fp64 (see `angles_at`)
-    phase: Tensor  # [H, K, K'], of queries only
-    gain: Tensor  # [H, K, K']: λ
-    class_omega: Tensor | None  # [H, 2K', K]: Ω of tokens without a position, if they are allowed
-
-    def omega(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Ω of queries and of keys: [1|B, L, P] -> [1|B, H, L, 2K', K] each."""
-        f, theta, gain = (p.transpose(-2, -1)[..., None, :, :] for p in self[:3])  # [.., 1, K', K]
-        n = positions.movedim(-1, 0)[:, :, None, :, None, None]  # [P, 1|B, 1, L, 1, 1]
-        with torch.autocast(positions.device.type, enabled=False):
-            angle = angles_at(zip(n, f, strict=True))
-            cos, sin = angle.cos(), angle.sin()
-            k = torch.cat((gain * cos, gain * sin), dim=-2)
-            a, b = gain * theta.cos(), gain * theta.sin()  # rotate by θ: faster than more sines
-            q = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-2)
-        if self.class_omega is None:
-            return q, k
-        positioned = (positions >= 0).all(-1)[:, None, :, None, None]
-        other = self.class_omega[:, None]
-        return torch.where(positioned, q, other), torch.where(positioned, k, other)
-
-    def mean_square(self, positions: Tensor) -> Tensor:
-        """Return ‖Ω‖² / 2K': [H, K], as it does not depend on positions; else [1|B, L, H, K]."""
-        width = 2 * self.gain.shape[-1]
-        mean_square = self.gain.square().sum(-1) / width
-        if self.class_omega is None:
-            return mean_square
-        positioned = (positions >= 0).all(-1)[..., None, None]  # [1|B, L, 1, 1]
-        return torch.where(positioned, mean_square, self.class_omega.square().sum(-2) / width)
+from musicgen.position.spe.sines import Sines
 
 
 class Omega:
@@ -123,45 +87,11 @@ class _OmegaBackward(torch.autograd.Function):
         return None, None, *(None if p is None else p.grad for p in leaves)
 
 
-class Fused:
-    """Elementwise work on x [H, B, T, K] and more, compiled on a GPU.
-
-    It runs uncompiled if compilation fails, which warns once, and for the single tokens of
-    decoding, whose steps are captured as a graph.
-    """
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        self.function, self.can_compile = function, True
-
-    @cached_property
-    def compiled(self) -> Callable[..., Tensor]:
-        return torch.compile(self.function, dynamic=True)
-
-    @staticmethod
-    def should_compile(x: Tensor) -> bool:
-        return x.is_cuda and x.shape[2] > 1
-
-    def __call__(self, x: Tensor, *more: Tensor | None) -> Tensor:
-        if self.can_compile and self.should_compile(x):
-            try:
-                return self.compiled(x, *more)
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:  # compilers raise exceptions of any type
-                self.can_compile = False
-                reason = (str(error).splitlines() or [""])[0]
-                message = f"SPE runs uncompiled: {type(error).__name__}: {reason}"
-                warnings.warn(message, stacklevel=2)
-        return self.function(x, *more)
-
-
-@Fused
 def expand(x: Tensor, omega: Tensor) -> Tensor:
     """Return vec(x_d Ω_d): Ω [H, 1|B, T, 2K', K] -> [H, B·T, 2K'·K]."""
     return (x[..., None, :] * omega).flatten(3).flatten(1, 2)
 
 
-@Fused
 def contract(x: Tensor, omega: Tensor, grad: Tensor, grad_omega: Tensor | None) -> Tensor:
     """Return the gradient of x, [H, B, T, K], from that of `expand`'s output, which it may change.
 
@@ -173,8 +103,7 @@ def contract(x: Tensor, omega: Tensor, grad: Tensor, grad_omega: Tensor | None) 
             grad_omega.addcmul_(grad, x[..., None, :])
         else:
             grad_omega += (grad * x[..., None, :]).sum(1, keepdim=True)
-    # In place on a CPU, whose cache a second array would leave; compiled, there is no such array.
-    return (grad * omega if grad.is_cuda else grad.mul_(omega)).sum(-2)
+    return grad.mul_(omega).sum(-2)  # in place: a second array would leave the cache
 
 
 class Project(torch.autograd.Function):
@@ -260,9 +189,6 @@ def _gated(
 
 
 def blocks(x: Tensor) -> list[slice]:
-    """Return slices of positions to process together: small for a CPU's cache, all on a GPU."""
-    length = x.shape[1]
-    if length == 1:  # a decoding step, compiled once for any number of rows
-        return [slice(0, 1)]
-    size = max(16, 128 // x.shape[0]) if x.device.type == "cpu" else length
+    """Return slices of positions to process together, small enough for a CPU's cache."""
+    length, size = x.shape[1], max(16, 128 // x.shape[0])
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]

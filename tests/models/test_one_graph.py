@@ -1,0 +1,82 @@
+"""A training step with linear attention is one graph, of few kernels, that reads nothing back."""
+
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from musicgen.attention import FAVOR, LinearAttention
+from musicgen.models import Transformer
+from musicgen.position import ConvSPE, SineSPE, Sinusoidal
+from musicgen.random import NoiseKey
+from tests.contracts.pairs import DISTINCT, VOCAB, Pair, build, tokens
+
+# Every encoding and decay under FAVOR+, and the other feature maps with one encoding.
+LINEAR = [p for p in DISTINCT if p.attention == "favor"]
+LINEAR += [p for p in DISTINCT if p.position == "rope" and p.attention in ("elu", "relu")]
+# Operations that start no kernel: they return views, or allocate.
+_NO_KERNEL = ("empty", "_unsafe_view", "detach")
+
+
+class Kernels(TorchDispatchMode):
+    """Count the operations that start a kernel on a GPU, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not func.is_view and not any(name in str(func) for name in _NO_KERNEL):
+            self.counts[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def loss(model: Transformer, ids: Tensor, noise) -> Tensor:
+    return F.cross_entropy(model(ids, noise=noise).flatten(0, 1), ids.flatten())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", LINEAR, ids=str)
+def test_a_training_step_is_one_graph(pair: Pair):
+    torch.compiler.reset()
+    model, ids = build(pair).train(), tokens(150)
+    model.recompute = pair.position in ("sine_spe", "conv_spe", "rope")
+    noise = model.draw(NoiseKey((1,)), ids)
+    compiled = torch.compile(partial(loss, model), fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(ids, noise), loss(model, ids, noise), rtol=1e-4, atol=1e-5)
+    torch.compiler.reset()
+
+
+def step_kernels(position, num_layers: int, length: int, batch: int) -> Counter[str]:
+    """Count the kernels of a step; nothing is read back before the loss is."""
+    attention = partial(LinearAttention, feature_map=partial(FAVOR, num_features=8))
+    sizes = {"dim": 16, "num_layers": num_layers, "num_heads": 2, "ff_dim": 32, "dropout": 0.1}
+    model = Transformer(VOCAB, **sizes, position=position, attention=attention).train()
+    ids = tokens(length, batch)
+    noise = model.draw(NoiseKey((1,)), ids)
+    with Kernels() as kernels:
+        loss(model, ids, noise).backward()
+    assert kernels.counts["aten._local_scalar_dense.default"] == 0
+    return kernels.counts
+
+
+@pytest.mark.parametrize(
+    ("position", "most"),
+    [
+        (Sinusoidal, 120),
+        (partial(SineSPE, num_realizations=8), 170),
+        (partial(ConvSPE, num_realizations=8), 170),
+    ],
+    ids=["absolute", "sine_spe", "conv_spe"],
+)
+def test_a_layer_starts_few_kernels_at_any_length(monkeypatch, position, most):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    counts: dict[int, int] = {}
+    for length in (256, 1024):
+        one, three = (step_kernels(position, n, length, 2).total() for n in (1, 3))
+        counts[length] = (three - one) // 2
+    assert counts[256] == counts[1024] <= most
