@@ -25,13 +25,14 @@ class Batch:
         tokens: ids [B, L], or vectors [B, L, C].
         targets: of each token [B, L], such as the next one, or of each example [N]; `IGNORED` where
             there is none.
-        positions: the coordinates that the model reads, from the token index on. [1|B, L, P]
+        positions: the coordinates that the model reads, from the token index on; None: the token
+            index alone. [1|B, L, P]
         key_mask: [B, L], false at padding that other tokens must not attend to; None: no padding.
     """
 
     tokens: Tensor
     targets: Tensor
-    positions: Tensor
+    positions: Tensor | None = None
     key_mask: Tensor | None = None
 
     @property
@@ -119,6 +120,10 @@ class StreamDataModule(pl.LightningDataModule):
         num_batches = self.batches_per_epoch or max(1, num_items // (self.batch_size * world_size))
         return StreamBatches(self.batch_size, num_batches, self._batches_seen, rank, world_size)
 
+    def on_gpu(self) -> bool:
+        """Return whether the model that gets the batches is on an NVIDIA GPU."""
+        return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+
     def overfits(self) -> bool:
         """Return whether training repeats its first batches (Lightning's `overfit_batches`)."""
         return bool(self.trainer is not None and getattr(self.trainer, "overfit_batches", 0))
@@ -148,7 +153,7 @@ class StreamDataModule(pl.LightningDataModule):
         self, items: Dataset, collate: Callable[[list[Any]], Batch], **kwargs: object
     ) -> DataLoader:
         """Return a loader that suits the device; `kwargs` are those of torch's."""
-        on_gpu = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        on_gpu = self.on_gpu()
         num_workers = 2 * on_gpu if self.num_workers is None else self.num_workers
         return DataLoader(
             items,

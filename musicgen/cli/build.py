@@ -1,9 +1,11 @@
 """Build the training module and the data of a configuration."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -19,6 +21,7 @@ from musicgen.checkpoints import (
     run_identity,
 )
 from musicgen.cli.arguments import given_overrides, override_key
+from musicgen.console import warn
 from musicgen.data.corpora import Corpus
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError, errors_name, parameter_of
@@ -57,7 +60,8 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
         identity=run_identity(config),
     )
     parts = {name: instantiate(cfg[name]) for name in ("task", "optimizer", "scheduler")}
-    module = TrainingModule(model, **parts, content=content, seed=cfg.seed)
+    compiled = compiles(cfg)
+    module = TrainingModule(model, **parts, content=content, seed=cfg.seed, compiled=compiled)
     notes = [*later_refusals(content.model, content.tokenizer, config["data"])]
     if path is not None and source is not None:
         with errors_name(path):
@@ -69,10 +73,18 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
                 if changed := load_for_resume(checkpoint, content, model):
                     notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
     model.recompute = cfg.recompute
-    if cfg.compile:
-        for layer in model.layers:
-            layer.compile()
     return module, data, notes
+
+
+def compiles(cfg: DictConfig) -> bool:
+    """Return whether layers are compiled: as `compile` says, else on a GPU."""
+    if cfg.compile is not None:
+        return bool(cfg.compile)
+    on_gpu = cfg.trainer.accelerator in ("gpu", "cuda", "auto") and torch.cuda.is_available()
+    if on_gpu and not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        warn("torch.compile needs a C compiler, and none is found: training runs uncompiled")
+        return False
+    return on_gpu
 
 
 def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModule]:

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
@@ -143,21 +144,29 @@ class EvalWindows(Dataset):
 
 
 def collate(
-    items: Sequence[Window], pad_id: int, coordinates: Callable[..., NDArray[np.int64]] | None
+    items: Sequence[Window],
+    pad_id: int,
+    coordinates: Callable[..., NDArray[np.int64]] | None,
+    min_length: int = 0,
 ) -> Batch:
     """Collate windows of up to L + 1 tokens into a batch, padded at the end.
 
     Args:
+        min_length: of the batch; all batches of L tokens have one shape.
         coordinates: returns those of tokens, given `bar_length`; bars and times count from the
-            window's first bar. [L] -> [L, P]. None: positions count tokens.
+            window's first bar. [L] -> [L, P]. None: the batch has none, as they count tokens.
     """
     ids = [torch.from_numpy(np.ascontiguousarray(window)) for window, _ in items]
     tokens = pad_sequence([row[:-1] for row in ids], batch_first=True, padding_value=pad_id)
     targets = pad_sequence([row[1:] for row in ids], batch_first=True, padding_value=IGNORED)
+    missing = max(0, min_length - tokens.shape[1])
+    tokens = F.pad(tokens, (0, missing), value=pad_id)
+    targets = F.pad(targets, (0, missing), value=IGNORED)
     if coordinates is None:
-        return Batch(tokens, targets, torch.arange(tokens.shape[1])[None, :, None])
+        return Batch(tokens, targets)
     rows = [torch.from_numpy(coordinates(window[:-1], bar_length=n)) for window, n in items]
-    return Batch(tokens, targets, pad_sequence(rows, batch_first=True))
+    positions = F.pad(pad_sequence(rows, batch_first=True), (0, 0, 0, missing))
+    return Batch(tokens, targets, positions)
 
 
 class MusicDataModule(StreamDataModule):
@@ -212,7 +221,9 @@ class MusicDataModule(StreamDataModule):
         pieces = self.encoded.split("train")
         corpus = self.encoded.cache, pieces, self.tokenizer
         windows = TrainingWindows(*corpus, self.length, self.seed, **self.windows)
-        return self._loader(windows, batch_sampler=self.stream(len(pieces)))
+        # Of one shape on a GPU, whose layers are compiled for it.
+        min_length = self.length if self.on_gpu() else 0
+        return self._loader(windows, min_length, batch_sampler=self.stream(len(pieces)))
 
     def eval_dataloader(self, split: str) -> DataLoader:
         pieces = self.encoded.split(split)
@@ -223,11 +234,10 @@ class MusicDataModule(StreamDataModule):
         windows = EvalWindows(self.encoded.cache, pieces[rank::world_size] or pieces[:1], length)
         return self._loader(windows, batch_size=self.batch_size)
 
-    def _loader(self, windows: Dataset, **kwargs: object) -> DataLoader:
+    def _loader(self, windows: Dataset, min_length: int = 0, **kwargs: object) -> DataLoader:
         coordinates = None
         if self.coordinates != ("index",):
             coordinates = partial(Coordinates(self.tokenizer).of, names=self.coordinates)
         pad_id = self.tokenizer.vocabulary.pad_id
-        return self.loader(
-            windows, partial(collate, pad_id=pad_id, coordinates=coordinates), **kwargs
-        )
+        collated = partial(collate, pad_id=pad_id, coordinates=coordinates, min_length=min_length)
+        return self.loader(windows, collated, **kwargs)

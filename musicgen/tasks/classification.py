@@ -1,13 +1,13 @@
 """Classification of whole sequences: the model's head and the training objective."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from musicgen.batches import Batch
 from musicgen.models import SequenceHead, Transformer
-from musicgen.random import NoiseKey
 from musicgen.training.tasks import Task, cross_entropy, logits_of
 from musicgen.validation import check_choice
 
@@ -65,7 +65,7 @@ class Classification(Task):
     means = ("accuracy",)
 
     def evaluate(
-        self, model: Transformer, batch: Batch, noise: NoiseKey | None
+        self, model: Transformer, batch: Batch, noise: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
         logits = logits_of(model, batch, noise)
         correct = (logits.argmax(-1) == batch.targets).sum()

@@ -114,10 +114,10 @@ def collate(examples: Sequence[Example], *, grid: tuple[int, int] | None = None)
     own = [torch.as_tensor(x.target) for x in examples]  # of each token, or one
     targets = torch.stack(own) if own[0].ndim == 0 else pad_sequence(own, True, IGNORED)
     index = torch.arange(max(lengths))
-    positions = index[:, None]
+    positions = None
     if grid is not None:
-        positions = torch.stack((index // grid[1], index % grid[1]), dim=-1)
+        positions = torch.stack((index // grid[1], index % grid[1]), dim=-1)[None]
     key_mask = None
     if min(lengths) < max(lengths):
         key_mask = index < torch.tensor(lengths)[:, None]
-    return Batch(tokens, targets, positions[None], key_mask)
+    return Batch(tokens, targets, positions, key_mask)

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from musicgen.console import warn
 from musicgen.errors import UserError
+from musicgen.training.optimizers import is_fused
 
 
 @contextmanager
@@ -34,7 +35,9 @@ class GuardSteps(pl.Callback):
     """Skip steps whose loss or gradients are not finite; stop after some in a row.
 
     A skipped step changes neither weights nor optimizer; it counts as a step of the schedule.
-    The norm of the gradients before they are clipped is logged.
+    The norm of the gradients before they are clipped is logged. On a GPU a fused optimizer skips
+    the step itself, and what was skipped is read only every `log_every_n_steps`, as a GPU waits
+    for each value that is read.
 
     Args:
         limit: steps skipped in a row that end the training.
@@ -43,6 +46,7 @@ class GuardSteps(pl.Callback):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._num_skipped = self._in_row = 0
+        self._on_device: Tensor | None = None  # [2], the same of a fused optimizer's steps
         self._losses: Tensor | float = 0.0
 
     def on_before_backward(
@@ -62,19 +66,41 @@ class GuardSteps(pl.Callback):
         if trainer.world_size > 1:  # all processes skip the same steps
             total = trainer.strategy.reduce(total, reduce_op="sum")
         self._losses = 0.0
-        if bool(total.isfinite()):
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        if scaler is None and is_fused(optimizer):
+            self._skip_on_device(trainer, optimizer, total)
+        elif bool(total.isfinite()):
             self._in_row = 0
         else:
-            scaler = getattr(trainer.precision_plugin, "scaler", None)
             if scaler is None or scaler.get_scale() <= 1:  # else it reduces the scale of the loss
-                self._num_skipped += 1
-                self._in_row += 1
-                pl_module.log("train/skipped_steps", float(self._num_skipped), rank_zero_only=True)
-                if self._in_row == 1 and trainer.is_global_zero:
-                    skipped = "the loss or its gradients are NaN or infinite; it is skipped"
-                    warn(f"step {trainer.global_step + 1}: {skipped}")
+                self._record(trainer, pl_module, self._num_skipped + 1, self._in_row + 1)
             for parameter in parameters:
                 parameter.grad = None
+
+    def _skip_on_device(self, trainer: pl.Trainer, optimizer: Optimizer, total: Tensor) -> None:
+        """Let a fused optimizer skip its step unless the total is finite."""
+        skipped = ~total.isfinite()
+        optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]
+        if self._on_device is None:
+            self._on_device = torch.zeros(2, dtype=torch.long, device=total.device)
+        num_skipped, in_row = self._on_device + 1
+        self._on_device = torch.stack((num_skipped - 1 + skipped, in_row * skipped))
+        every = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if trainer.global_step % every == 0:
+            assert trainer.lightning_module is not None
+            self._record(trainer, trainer.lightning_module, *self._on_device.tolist())
+
+    def _record(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, num_skipped: int, in_row: int
+    ) -> None:
+        """Log the number of skipped steps, and warn of the first in a row."""
+        if num_skipped > self._num_skipped:
+            pl_module.log("train/skipped_steps", float(num_skipped), rank_zero_only=True)
+            if not self._in_row and trainer.is_global_zero:
+                step = trainer.global_step + 1 - max(0, in_row - 1)
+                skipped = "the loss or its gradients are NaN or infinite; it is skipped"
+                warn(f"step {step}: {skipped}")
+        self._num_skipped, self._in_row = num_skipped, in_row
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any

@@ -28,6 +28,7 @@ class TrainingModule(pl.LightningModule):
         scheduler: builds a learning-rate schedule, stepped every step, from the optimizer.
         content: what checkpoints store beside the weights.
         seed: of the positional encoding's noise and of dropout.
+        compiled: whether `torch.compile` compiles the layers, once for all of them.
     """
 
     def __init__(
@@ -38,12 +39,16 @@ class TrainingModule(pl.LightningModule):
         scheduler: Callable[..., LRScheduler],
         content: CheckpointContent,
         seed: int,
+        *,
+        compiled: bool = False,
     ) -> None:
         super().__init__()
         if task.causal is not None and model.causal != task.causal:
             expected = f"expected {str(task.causal).lower()} for {type(task).__name__}"
             raise ParameterError("model.causal", model.causal, expected)
         self.model, self.task = model, task
+        for layer in model.layers if compiled else ():
+            layer.compile()
         self._optimizer, self._scheduler = optimizer, scheduler
         self._new_optimizer()  # freezes what does not train, before a strategy wraps the model
         self.content, self.seed = content, seed
@@ -61,7 +66,8 @@ class TrainingModule(pl.LightningModule):
         noise = NoiseKey((self.seed, self.trainer.global_step, micro_batch, self.global_rank))
         # Dropout draws from torch's global generator, which checkpoints do not store.
         torch.manual_seed(noise.fold(RandomStream.DROPOUT).seed)
-        loss = self.task.loss(self.model, batch, noise)
+        draws = self.model.draw(noise, batch.tokens, batch.positions)
+        loss = self.task.loss(self.model, batch, draws)
         count = batch.num_targets.to(loss.dtype)
         totals = torch.stack((loss.detach() * count, count))
         if self._totals is None:  # the first micro-batch of a step
@@ -110,7 +116,9 @@ class TrainingModule(pl.LightningModule):
         if batch.num_targets:  # a process without a piece has none
             # Each batch has its own noise, which is the same in every validation.
             noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
-            losses, sums = self.task.evaluate(self.model, batch, noise)
+            # Compiled layers are for the one shape of training batches.
+            with torch.compiler.set_stance("force_eager"):
+                losses, sums = self.task.evaluate(self.model, batch, noise)
             totals = {"nats": losses.sum(), "tokens": batch.num_targets, **sums}
             self._sums.update({name: float(total) for name, total in totals.items()})
             data = getattr(self.trainer, "datamodule", None)

@@ -67,9 +67,19 @@ def adamw(
 def _build(kind: type[Adam], groups: list[dict[str, Any]], **settings: Any) -> Adam:
     """Build one of torch's optimizers; raise `UserError` for settings that it refuses."""
     try:
-        return kind(groups, **settings)
+        optimizer = kind(groups, **settings)
     except (TypeError, ValueError) as error:
         raise UserError(f"optimizer: {error}") from None
+    for group in optimizer.param_groups:
+        # One kernel for all parameters. Not in the constructor, whose `fused` also takes over the
+        # scaling of fp16 gradients: Lightning then refuses to clip them.
+        group["fused"] = all(parameter.is_cuda for parameter in group["params"]) or None
+    return optimizer
+
+
+def is_fused(optimizer: Optimizer) -> bool:
+    """Return whether one kernel updates all parameters, which can skip the update itself."""
+    return all(group.get("fused") for group in optimizer.param_groups)
 
 
 class MuonAdamW(Optimizer):

@@ -1,14 +1,13 @@
 """Training objectives: the loss of a model on a batch."""
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from musicgen.batches import IGNORED, Batch
 from musicgen.models import Transformer
-from musicgen.random import NoiseKey
 
 
 class Task:
@@ -22,12 +21,12 @@ class Task:
     causal: ClassVar[bool | None] = None
     means: ClassVar[tuple[str, ...]] = ()
 
-    def loss(self, model: Transformer, batch: Batch, noise: NoiseKey | None) -> Tensor:
+    def loss(self, model: Transformer, batch: Batch, noise: Any) -> Tensor:
         """Compute the mean cross-entropy in nats per target. []"""
         return _nats(model, batch, noise, "mean")
 
     def evaluate(
-        self, model: Transformer, batch: Batch, noise: NoiseKey | None
+        self, model: Transformer, batch: Batch, noise: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the nats of each target, 0 where there is none, and sums to log as means."""
         return _nats(model, batch, noise, "none"), {}
@@ -54,7 +53,7 @@ class LanguageModeling(Task):
         return {"perplexity": math.exp(min(loss, 700))} if self.perplexity else {}
 
 
-def _nats(model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: str) -> Tensor:
+def _nats(model: Transformer, batch: Batch, noise: Any, reduction: str) -> Tensor:
     """Return the cross-entropy; with a copy head its gradient also trains the model's own loss."""
     if model.copy_head is None:
         return cross_entropy(logits_of(model, batch, noise), batch.targets, reduction)
@@ -69,7 +68,7 @@ def _nats(model: Transformer, batch: Batch, noise: NoiseKey | None, reduction: s
 
 
 def logits_of(
-    model: Transformer, batch: Batch, noise: NoiseKey | None, targets: Tensor | None = None
+    model: Transformer, batch: Batch, noise: Any, targets: Tensor | None = None
 ) -> Tensor:
     """Return a model's output for a batch, in fp32; `targets` are those of its `forward`."""
     inputs = {"positions": batch.positions, "key_mask": batch.key_mask, "noise": noise}

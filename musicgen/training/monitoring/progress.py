@@ -5,18 +5,26 @@ Lightning's progress bars restart every epoch.
 
 import sys
 import time
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ProgressBar
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
 from musicgen.batches import Batch
 from musicgen.console import log, progress_bar
+from musicgen.models import Transformer
+from musicgen.training.clock import EndInTime
+from musicgen.training.flops import model_flops, peak_flops
 from musicgen.validation import check_int
 
-_SHOWN = {"train/loss": ", loss {:.3f}", "train/tokens_per_second": ", {:,.0f} tokens/s"}
+_SHOWN = {
+    "train/loss": ", loss {:.3f}",
+    "train/tokens_per_second": ", {:,.0f} tokens/s",
+    "train/mfu": ", MFU {:.1%}",
+}
 
 
 class LogCost(pl.Callback):
@@ -24,8 +32,10 @@ class LogCost(pl.Callback):
 
     Tokens are of all processes; `train/tokens_per_cpu_second` is per second of processor time, of
     all threads, which other programs hardly change. The time of validations does not count for
-    either. Tokens and hours are summed over the sessions of a resumed run. Memory is the most so
-    far in this process: of tensors on a GPU, otherwise of the whole process.
+    either. `train/mfu` is the model's FLOPs, by formula, over the device's peak in bf16 (Chowdhery
+    et al. 2022), on GPUs whose peak is known. Tokens and hours are summed over the sessions of a
+    resumed run. Memory is the most so far in this process: of tensors on a GPU, otherwise of the
+    whole process.
     """
 
     def __init__(self, every: int) -> None:
@@ -63,6 +73,10 @@ class LogCost(pl.Callback):
                 "tokens_per_cpu_second": self._tokens / max(spent["cpu_seconds"], 1e-9),
                 "tokens": self._before["tokens"],
             }
+            if (peak := peak_flops(pl_module.device)) is not None:
+                flops = model_flops(cast("Transformer", pl_module.model), 1, batch.tokens.shape[1])
+                per_token = flops / batch.tokens.shape[1]
+                rates["mfu"] = per_token * self._tokens / spent["seconds"] / peak
             for name, value in rates.items():
                 pl_module.log(f"train/{name}", value, rank_zero_only=True)
             self._tokens = 0
@@ -107,6 +121,7 @@ class RunProgress(ProgressBar):
     def __init__(self) -> None:
         super().__init__()
         self._progress: Progress | None = None
+        self._clock: EndInTime | None = None
 
     def disable(self) -> None:
         """Do nothing: the bar starts on the first process only."""
@@ -114,19 +129,40 @@ class RunProgress(ProgressBar):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
             state = TextColumn("steps{task.fields[state]}")
-            self._progress = progress_bar(MofNCompleteColumn(), state, TimeRemainingColumn())
-            self._bar = self._progress.add_task("training", total=None, state="")
+            left = TextColumn("{task.fields[left]} left", style="progress.remaining")
+            self._progress = progress_bar(MofNCompleteColumn(), state, left)
+            self._bar = self._progress.add_task("training", total=None, state="", left="-:--:--")
             self._progress.start()
+            self._start = time.monotonic(), trainer.global_step
+            settings: Any = trainer
+            self._every = settings.log_every_n_steps
+            clocks = (each for each in settings.callbacks if isinstance(each, EndInTime))
+            self._clock = next((clock for clock in clocks if clock.seconds is not None), None)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *args: Any
     ) -> None:
-        if self._progress is not None:
+        if self._progress is None:
+            return
+        done, last = trainer.global_step, trainer.max_steps  # which a clock may change
+        total = last if last > 0 else None
+        changes: dict[str, Any] = {}
+        if done % self._every == 0:  # a GPU waits for each value that is read
             found = ((trainer.callback_metrics.get(name), text) for name, text in _SHOWN.items())
-            state = "".join(text.format(float(value)) for value, text in found if value is not None)
-            done, last = trainer.global_step, trainer.max_steps  # `EndInTime` may change the last
-            total = last if last > 0 else None
-            self._progress.update(self._bar, completed=done, total=total, state=state)
+            shown = (text.format(float(value)) for value, text in found if value is not None)
+            changes["state"] = "".join(shown)
+        if (left := self._seconds_left(done, total)) is not None:
+            changes["left"] = str(timedelta(seconds=round(left)))
+        self._progress.update(self._bar, completed=done, total=total, **changes)
+
+    def _seconds_left(self, done: int, total: int | None) -> float | None:
+        """Return the seconds until the end: of the clock, or at the speed so far."""
+        if self._clock is not None and self._clock.seconds is not None:
+            return max(0.0, self._clock.seconds - self._clock.elapsed)
+        start, first = self._start
+        if total is None or done == first:
+            return None
+        return (time.monotonic() - start) / (done - first) * (total - done)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loss = trainer.callback_metrics.get("val/loss")
