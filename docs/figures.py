@@ -22,11 +22,12 @@ def disagreements() -> list[str]:
 
 def figures() -> Iterator[tuple[str, str]]:
     """Yield pages, and sentences with stored figures that they must contain."""
-    cpu, cuda = (sine_spe_step(name) for name in ("training_step", "training_step-cuda"))
+    cpu, cuda = sine_spe_step("training_step"), gpu_ratio("sine_spe")
     text = (
         f"takes {cpu:.2f} times as long as with an absolute encoding on a CPU, and {cuda:.2f} times"
     )
     yield "README.md", text
+    yield from gpu_figures()
     songs = {(x["part"], x["measure"]): x for x in result("songs")["rows"] if x["metre"] == "all"}
     asked = [x["generated"] for (part, _), x in songs.items() if part == "chords asked for"]
     for given, free in zip(asked[::2], asked[1::2], strict=True):
@@ -58,6 +59,32 @@ def figures() -> Iterator[tuple[str, str]]:
             cells.append(cell)
         cells.append(f"{float(rows[f'{run}, nats per note']['mean']):.2f}")
         yield "conf/experiment/spe2021/README.md", f"| {' | '.join(cells)} |"
+
+
+def gpu_steps(run: int) -> dict[tuple[str, int, bool], dict[str, float]]:
+    """Return the training steps of a run of `benchmarks.gpu` by encoding, batch size and mode."""
+    rows = result("gpu-cuda")["runs"][run]["rows"]
+    return {(row["encoding"], row["batch"], row["compiled"]): row for row in rows}
+
+
+def gpu_ratio(encoding: str, run: int = 0, compiled: bool = True) -> float:
+    """Return the seconds of a step of 32 sequences over those with an absolute encoding."""
+    steps = gpu_steps(run)
+    return steps[encoding, 32, compiled]["seconds"] / steps["absolute", 32, True]["seconds"]
+
+
+def gpu_figures() -> Iterator[tuple[str, str]]:
+    """Yield what docs/benchmarks.md says of training on a GPU."""
+    step, small = gpu_steps(0)["absolute", 32, True], gpu_steps(1)["absolute", 8, True]
+    decay, eager = gpu_ratio("absolute_decay", 3), gpu_ratio("absolute", 3, compiled=False)
+    yield (
+        "docs/benchmarks.md",
+        f"takes {step['seconds']:.3f} s: {step['tokens_per_second']:,} tokens a second, and an MFU "
+        f"of {step['mfu']:.1%}. SineSPE takes {gpu_ratio('sine_spe'):.2f} times as long, convSPE "
+        f"{gpu_ratio('conv_spe'):.2f} times, and learned decay {decay:.2f} times. Without "
+        f"`torch.compile` a step takes {eager:.1f} times as long. At 8 sequences the MFU is "
+        f"{small['mfu']:.1%}.",
+    )
 
 
 def sine_spe_step(name: str) -> float:
