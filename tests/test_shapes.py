@@ -38,7 +38,6 @@ STRICT = ("generation", "tokenization", "cli", "evaluation")
 
 # Files that are still to be brought below the limits; this list becomes empty, and goes.
 UNFINISHED = {
-    "musicgen/page/compiler.py",
     "musicgen/generation/prompts.py",
     "musicgen/generation/request.py",
     "musicgen/midi/extension.py",

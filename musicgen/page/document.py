@@ -25,7 +25,7 @@ from musicgen.files import write_text
 from musicgen.midi import Track
 from musicgen.midi.key import KEYS, key_fits, spelling
 from musicgen.models import Transformer
-from musicgen.page.compiler import JavaScriptStep, compile_step
+from musicgen.page.compiler.compile import JavaScriptStep, compile_step
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.report.payload import track_voice

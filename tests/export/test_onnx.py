@@ -16,7 +16,7 @@ from musicgen.errors import UserError
 from musicgen.export import cached
 from musicgen.export.graph import NEW, step_graph
 from musicgen.export.step import RINGS, RecurrentStep
-from musicgen.page.compiler import compile_step
+from musicgen.page.compiler.compile import compile_step
 from musicgen.page.document import with_half_weights
 from musicgen.tokenization.base import Tokenizer
 from tests.checkpoints.small_model import small_model

@@ -23,7 +23,7 @@ function arrayOf([type, size, stored, first], bytes) {
 
 class Model {
   /**
-   * @param step what musicgen/page/compiler.py compiles: buffers, inputs, states, coordinates
+   * @param step what musicgen/page/compiler compiles: buffers, inputs, states, coordinates
    * @param compile its function, from the arrays to the step
    * @param bytes its constants
    */
