@@ -1,45 +1,65 @@
-"""Graphs of decoding steps without weights: made once for all models of an architecture.
+"""Graphs of decoding steps without weights: made once for all models that compute alike.
 
-Those of the shipped models come with the package: python -m musicgen.export.cached makes them.
-Others are kept in the user's cache folder, as making one takes seconds.
+A graph belongs to a model if it takes the model's tensors, by name and shape, and computes the
+model's logits with them; that is tried whenever a graph is opened. So no change of the code alone
+loses a graph, and no graph that computes something else is taken. The graphs of the shipped models
+come with the package: python -m musicgen.export.cached makes them. Others are kept in the user's
+cache folder, as making one takes seconds.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+import musicgen
 from musicgen.checkpoints import rebuild
-from musicgen.export.graph import check_packages, step_graph
-from musicgen.export.step import RecurrentStep
+from musicgen.export.graph import NEW, check_packages, step_graph
+from musicgen.export.step import RINGS, RecurrentStep
 from musicgen.files import write_bytes
 from musicgen.package_data import PRETRAINED
 from musicgen.random import NoiseKey
 
 if TYPE_CHECKING:
     import onnx
+    import onnxruntime
 
 SHIPPED = Path(__file__).parent / "graphs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "musicgen-symbolic"
-_PACKAGE = Path(__file__).parents[1]
-_CODE = ("attention", "export", "models", "position")  # packages that decide a graph
+_NUM_TRIED = 4  # tokens with which a graph is compared with the model
 
 
-def find_graph(step: RecurrentStep) -> Path | None:
-    """Return the file of a step's graph, if there is one."""
-    return next((path for path in _paths(step) if path.is_file()), None)
+class OpenGraph(NamedTuple):
+    """A graph without weights, and a session of it with those of a model."""
+
+    data: bytes
+    session: onnxruntime.InferenceSession
 
 
-def make_graph(step: RecurrentStep, path: Path | None = None) -> bytes:
-    """Make a step's graph and keep it, by default in the cache, if that can be written."""
+def find_graph(step: RecurrentStep) -> OpenGraph | None:
+    """Return the graph of a step, opened with its weights, if the package or the cache has it."""
+    return _find_below(SHIPPED, step) or _find_below(_cache(), step)
+
+
+def _find_below(folder: Path, step: RecurrentStep) -> OpenGraph | None:
+    for path in sorted(folder.glob(f"{signature(step)}-*.onnx")):
+        data = path.read_bytes()
+        session = start_session(step, data)
+        if _computes(session, step):
+            return OpenGraph(data, session)
+    return None
+
+
+def make_graph(step: RecurrentStep, folder: Path | None = None) -> bytes:
+    """Make a step's graph and keep it in a folder, by default the cache, if that can be written."""
     graph = step_graph(step, fold=False)
     from onnx.helper import make_tensor_value_info
     from onnxscript.optimizer import optimize
@@ -58,22 +78,40 @@ def make_graph(step: RecurrentStep, path: Path | None = None) -> bytes:
     graph.graph.initializer.extend(weights)
     data: bytes = graph.SerializeToString()
     with suppress(OSError):
-        write_bytes(path or _paths(step)[-1], data)
+        write_bytes((folder or _cache()) / f"{signature(step)}-{_hash(data)}.onnx", data)
     return data
 
 
 def full_graph(step: RecurrentStep) -> onnx.ModelProto:
     """Return a step's graph with its weights, see `step_graph`."""
-    if (path := find_graph(step)) is None:
-        return step_graph(step)
     check_packages()
+    found = find_graph(step)
+    if found is None:
+        return step_graph(step)
     import onnx
 
-    graph, own = onnx.load_from_string(path.read_bytes()), named_tensors(step)
+    graph, tensors = onnx.load_from_string(found.data), named_tensors(step)
     for array in graph.graph.initializer:
         if array.external_data:
-            array.CopyFrom(onnx.numpy_helper.from_array(own[array.name].numpy(), array.name))
+            array.CopyFrom(onnx.numpy_helper.from_array(tensors[array.name].numpy(), array.name))
     return graph
+
+
+def start_session(step: RecurrentStep, graph: bytes) -> onnxruntime.InferenceSession:
+    """Open a graph without weights with those of a step."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3  # errors
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    tensors = named_tensors(step)  # not all of which a graph has, each with its name as field 8
+    # To import onnx, which would parse it, takes a sixth of a second.
+    names = [name for name in tensors if bytes([8 << 3 | 2, len(name)]) + name.encode() in graph]
+    arrays = [tensors[name].contiguous().numpy() for name in names]
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
+    options.add_external_initializers(names, values)
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def named_tensors(step: RecurrentStep) -> dict[str, Tensor]:
@@ -83,56 +121,55 @@ def named_tensors(step: RecurrentStep) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in (buffers | parameters).items()}
 
 
-def _paths(step: RecurrentStep) -> list[Path]:
-    """Return where a step's graph may be: in the package, or in the cache."""
-    settings = architecture(step.model)
-    code = hashlib.sha256(f"{settings} {_code()}".encode()).hexdigest()[:32]
-    return [SHIPPED / f"{settings}.onnx", CACHE / f"{code}.onnx"]
+def signature(step: RecurrentStep) -> str:
+    """Return a hash of the names and shapes of a step's weights and of its state."""
+    tensors = named_tensors(step) | step.template.tensors()
+    shapes = {name: [*tensor.shape] for name, tensor in tensors.items()}
+    return _hash(json.dumps(shapes, sort_keys=True).encode())
 
 
-def architecture(model: nn.Module) -> str:
-    """Return a hash of a model's modules, with their settings and the shapes of their tensors.
-
-    A setting that is None or False counts as one that is not there.
-    """
-    described = [
-        (name, type(module).__qualname__, _settings(module))
-        for name, module in model.named_modules()
-    ]
-    shapes = {name: [*tensor.shape] for name, tensor in model.state_dict().items()}
-    plain = json.dumps([described, shapes], sort_keys=True)
-    return hashlib.sha256(plain.encode()).hexdigest()[:32]
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _settings(module: nn.Module) -> dict[str, str]:
-    return {
-        name: getattr(value, "__qualname__", None) or repr(value)  # functions without addresses
-        for name, value in vars(module).items()
-        if not (name.startswith("_") or name == "training" or value is None or value is False)
-        and not isinstance(value, Tensor | nn.Module)
-    }
+def _cache() -> Path:
+    """Return the folder of this version's graphs."""
+    return CACHE / musicgen.__version__
 
 
-@functools.cache
-def _code() -> str:
-    """Return a hash of the code that a graph depends on."""
-    digest = hashlib.sha256(torch.__version__.encode())
-    for package in _CODE:
-        for path in sorted((_PACKAGE / package).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+@torch.no_grad()
+def _computes(session: onnxruntime.InferenceSession, step: RecurrentStep) -> bool:
+    """Return whether a session computes the logits of the first tokens as the model does."""
+    columns = torch.arange(1, step.model.num_position_columns + 1)
+    inputs = [each.name for each in session.get_inputs()]
+    changed = [each.name.removeprefix(NEW) for each in session.get_outputs()[1:]]
+    arrays = {name: x.numpy().copy() for name, x in step.template.tensors().items()}
+    state = None
+    for n in range(_NUM_TRIED):
+        token, positions = torch.tensor([n]), n * columns[None]
+        arrays |= {"tokens": token.numpy(), "positions": positions.numpy()}
+        for ring, (source, axis) in RINGS.items():
+            if ring in arrays:
+                arrays[ring].swapaxes(1, axis)[:, n] = arrays[source]
+        logits, *after = session.run(None, {name: arrays[name] for name in inputs})
+        arrays.update(zip(changed, after, strict=True))
+        expected, state = step.model.forward_with_state(
+            token[None], positions=positions[None], noise=step.key, state=state
+        )
+        if not np.allclose(logits, expected[:, 0].numpy(), rtol=1e-3, atol=1e-3):
+            return False
+    return True
 
 
 def main() -> None:
     """Make one graph for each architecture of the package's models, and delete the others."""
-    kept = set()
+    for path in SHIPPED.glob("*.onnx"):
+        path.unlink()
     for config in PRETRAINED.glob("*/config.json"):
         model, _, _ = rebuild(config.parent)
-        path = SHIPPED / f"{architecture(model)}.onnx"
-        make_graph(RecurrentStep(model, NoiseKey((0,))), path)
-        kept.add(path)
-    for path in {*SHIPPED.glob("*.onnx")} - kept:
-        path.unlink()
+        step = RecurrentStep(model, NoiseKey((0,)))
+        if _find_below(SHIPPED, step) is None:
+            make_graph(step, SHIPPED)
 
 
 if __name__ == "__main__":

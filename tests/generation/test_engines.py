@@ -6,8 +6,11 @@ import torch
 import musicgen
 from musicgen.errors import UserError
 from musicgen.export import cached
+from musicgen.export.step import RecurrentStep
+from musicgen.files import write_bytes
 from musicgen.generation import engines
 from musicgen.generation.engines import Engine, cuda_graph, make_engine, onnx_runtime
+from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
 from tests.contracts.pairs import COPY, NOISE, TOKEN, VOCAB, build, pair
 
@@ -48,7 +51,7 @@ def test_onnx_equals_eager_and_keeps_its_graph(cache, monkeypatch):
     expected = decode(Engine(model, NOISE), 5)
     steps = decode(make_engine(model, NOISE, engine="onnx"), 5)
     torch.testing.assert_close(steps, expected, rtol=1e-4, atol=1e-5)
-    assert len([*cache.iterdir()]) == 1
+    assert len([*cache.rglob("*.onnx")]) == 1
     # Other weights and other noise take the same graph.
     monkeypatch.setattr(onnx_runtime, "make_graph", None)
     torch.nn.init.normal_(model.head.weight)
@@ -59,7 +62,7 @@ def test_onnx_equals_eager_and_keeps_its_graph(cache, monkeypatch):
 
 @pytest.mark.parametrize("name", musicgen.list_models())
 def test_the_models_of_the_package_have_their_graphs(cache, name):
-    """If this fails, their code has changed: python -m musicgen.export.cached."""
+    """If this fails, they compute something else now: python -m musicgen.export.cached."""
     music = musicgen.load(name)
     model, ids = music.model, torch.arange(2, 40)[None]
     positions = torch.from_numpy(music.positions(ids[0].numpy()))[None]
@@ -75,7 +78,29 @@ def test_the_models_of_the_package_have_their_graphs(cache, name):
 
 def test_no_other_graphs_come_with_the_package():
     models = [musicgen.load(name).model for name in musicgen.list_models()]
-    assert {cached.architecture(x) for x in models} == {x.stem for x in cached.SHIPPED.iterdir()}
+    own = {cached.find_graph(RecurrentStep(model, NOISE)).data for model in models}
+    assert {path.read_bytes() for path in cached.SHIPPED.iterdir()} == own
+
+
+def test_a_renamed_attribute_loses_no_graph(monkeypatch):
+    model = musicgen.load("songs-small").model
+    for layer in model.layers:
+        layer.renamed = vars(layer).pop("norm_first")
+    monkeypatch.setattr(Layer, "norm_first", property(lambda x: x.renamed), raising=False)
+    assert cached.find_graph(RecurrentStep(model, NOISE)) is not None
+
+
+def test_a_graph_of_a_model_that_computes_something_else_is_not_taken(cache):
+    relu, gelu = (
+        RecurrentStep(build(pair("rope", "favor", {"num_layers": 1, "activation": name})), NOISE)
+        for name in ("relu", "gelu")
+    )
+    assert cached.signature(relu) == cached.signature(gelu)
+    made = cached.make_graph(relu)
+    assert cached.find_graph(relu).data == made
+    assert cached.find_graph(gelu) is None
+    cached.make_graph(gelu)
+    assert cached.find_graph(gelu).data != cached.find_graph(relu).data == made
 
 
 def test_auto_makes_a_graph_after_enough_steps_and_reports_a_failure_once(cache, monkeypatch):
@@ -92,8 +117,8 @@ def test_auto_makes_a_graph_after_enough_steps_and_reports_a_failure_once(cache,
     assert warnings == ["decoding runs without ONNX Runtime: RuntimeError: no exporter"]
     with pytest.raises(RuntimeError):
         decode(make_engine(model, NOISE, engine="onnx"), 2)
-    (cache / "damaged.onnx").write_bytes(b"no graph")
-    monkeypatch.setattr(onnx_runtime, "find_graph", lambda step: cache / "damaged.onnx")
+    name = f"{cached.signature(RecurrentStep(model, NOISE))}-damaged.onnx"
+    write_bytes(cache / musicgen.__version__ / name, b"no graph")
     steps = decode(make_engine(model, NOISE, warn=warnings.append), 3, count=9)
     torch.testing.assert_close(steps, decode(Engine(model, NOISE), 3, count=9), rtol=0, atol=0)
     assert len(warnings) == 2

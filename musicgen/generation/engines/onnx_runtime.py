@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musicgen.export.cached import find_graph, make_graph, named_tensors
+from musicgen.export.cached import find_graph, make_graph, start_session
 from musicgen.export.graph import NEW
 from musicgen.export.step import RINGS, SLOTS, RecurrentStep
 from musicgen.generation.engines.eager import Engine, first_line
@@ -154,8 +154,8 @@ class OnnxEngine(Engine):
     def _find_session(self) -> onnxruntime.InferenceSession | None:
         self._num_steps += 1
         try:
-            if self._num_steps == 1 and (path := find_graph(self.graph_step)) is not None:
-                return start_session(self.graph_step, path.read_bytes())
+            if self._num_steps == 1 and (found := find_graph(self.graph_step)) is not None:
+                return found.session
             if self._num_steps == self.num_eager_steps + 1:
                 return start_session(self.graph_step, make_graph(self.graph_step))
         except Exception as error:  # exporters and runtimes raise many types
@@ -163,19 +163,3 @@ class OnnxEngine(Engine):
                 raise
             self.warn(f"decoding runs without ONNX Runtime: {first_line(error)}")
         return None
-
-
-def start_session(step: RecurrentStep, graph: bytes) -> onnxruntime.InferenceSession:
-    """Open a graph without weights with those of a step."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # errors
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    own = named_tensors(step)  # not all of which a graph has, each with its name as field 8
-    # To import onnx, which would parse it, takes a sixth of a second.
-    names = [name for name in own if bytes([8 << 3 | 2, len(name)]) + name.encode() in graph]
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(own[k].contiguous().numpy()) for k in names]
-    options.add_external_initializers(names, values)
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
