@@ -23,9 +23,9 @@ README = """\
 | `model.onnx` | one decoding step; its metadata has the state before the first token |
 | `tokenizer.json` | the tokenizer ({tokenizer}): its settings, and the tokens by id |
 
-A step takes a token of each row, its position and the state; it returns logits, and as `new.NAME`
-each tensor of the state that changes. A prompt is fed token by token; a piece begins with the ids
-{start}. Positions have the columns {coordinates}, counted from 0: `index` counts tokens, `time`
+A step takes a token of each sequence, its position and the state. It returns the logits, and each
+changed tensor of the state as `new.NAME`. A prompt is fed token by token; a piece begins with the
+ids {start}. Positions have the columns {coordinates}, counted from 0: `index` counts tokens, `time`
 grid steps ({steps_per_beat} a beat), `bar` bars and `beat` grid steps in the bar. In Python:
 
 ```python
@@ -44,7 +44,7 @@ outputs = [output.name for output in session.get_outputs()]
 
 
 def step(token, position):
-    \"\"\"Return the logits [V] after one more token of a single row.\"\"\"
+    \"\"\"Return the logits [V] after one more token of a single sequence.\"\"\"
     inputs = {{"tokens": np.array([token]), "positions": np.array([position]), **state}}
     found = dict(zip(outputs, session.run(outputs, inputs)))
     state.update({{k.removeprefix("new."): x for k, x in found.items() if k != "logits"}})
@@ -54,14 +54,14 @@ def step(token, position):
 
 
 def save_onnx(model: Transformer, tokenizer: Tokenizer, folder: Path, *, seed: int) -> None:
-    """Write a model's decoding step as a graph, its tokenizer, and how to decode with them.
+    """Write a folder with a model's decoding step as a graph, its tokenizer and a README.
 
     Args:
         model: in evaluation mode.
         seed: of the noise of stochastic positional encodings, which the graph holds.
 
     Raises:
-        UserError: the model cannot be exported, or the extra `onnx` is missing.
+        UserError: the model cannot be exported, or packages of the extra `onnx` are missing.
     """
     step = RecurrentStep(model, NoiseKey((seed,)), writes_rings=True)
     graph = step_graph(step)
@@ -80,7 +80,7 @@ def save_onnx(model: Transformer, tokenizer: Tokenizer, folder: Path, *, seed: i
 
 
 def _described(tensor: Tensor) -> dict[str, Any]:
-    """Describe the state of a row before its first token: one number, or else all of them."""
+    """Return the dtype, shape and values of a tensor: one number if all its elements are equal."""
     first = tensor.flatten()[0]
     value = first.item() if equal(tensor, first.expand_as(tensor)) else tensor.tolist()
     dtype = str(tensor.dtype).removeprefix("torch.")

@@ -22,30 +22,30 @@ NEW = "new."
 
 
 def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
-    """Return a step as a graph: tokens [B], positions [B, P], state -> logits, what changes of it.
+    """Return a step as a graph: tokens [B], positions [B, P], state -> logits, changed state.
 
-    Tensors of the state have the names of `ModelState.tensors`, those after the step a prefix; B is
-    any number, and so is that of the slots of a ring. Weights have the names of the model's
-    parameters, with `model.` before them.
+    The tensors of the state are named as in `ModelState.tensors`; those after the step have the
+    prefix `NEW`. B and the number of a ring's slots may be any number. Weights are named as the
+    model's parameters, with `model.` before them.
 
     Args:
-        fold: compute what depends on weights alone; else all weights stay as they are named.
+        fold: replace what depends on weights alone by its value; else all weights keep their names.
 
     Raises:
         UserError: the packages of the extra `onnx` are missing.
     """
     check_packages()
-    two = torch.tensor([0, 0])  # rows; of one, torch would make a constant
+    two = torch.tensor([0, 0])  # two sequences: of one, torch would make a constant
     state = step.template.select(two).tensors()
     positions = torch.zeros(2, step.model.num_position_columns, dtype=torch.long)
-    rows, slots = {0: torch.export.Dim("batch")}, torch.export.Dim("slots", min=3)
-    of_state = {k: rows | ({SLOTS[k]: slots} if k in SLOTS else {}) for k in state}
+    batch, slots = {0: torch.export.Dim("batch")}, torch.export.Dim("slots", min=3)
+    of_state = {k: batch | ({SLOTS[k]: slots} if k in SLOTS else {}) for k in state}
     with torch.no_grad(), _quiet():
         changed = step(two, positions, state)[1]
         program = torch.export.export(
             step,
             (two, positions, state),
-            dynamic_shapes=(rows, rows, of_state),
+            dynamic_shapes=(batch, batch, of_state),
         )
         graph = torch.onnx.export(
             program,
@@ -58,7 +58,7 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     assert graph is not None
     proto = graph.model_proto  # made anew at each call
     own = proto.graph
-    # Without what torch says about each line of code, with paths of this machine.
+    # Remove torch's notes on each line of code, which have paths of this machine.
     for part in (proto, own, *own.node, *own.value_info, *own.input, *own.output, *own.initializer):
         del part.metadata_props[:]
     return proto
@@ -72,7 +72,7 @@ def check_packages() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what torch says about packages and shapes that no step has."""
+    """Suppress torch's warnings about packages and shapes that no step has."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -22,22 +22,22 @@ RINGS = {
     "copied.bars": ("copied.last_bar", 1),
     "copied.successors": ("tokens", 1),
 }
-"""Parts of a state that a step only reads. Whoever calls it writes another input to each before, at
-the index length mod W of an axis: that input and the axis."""
+"""The rings of a state, with W slots each, which a step only reads. Of each: the input that the
+caller writes into slot number length mod W before a step, and the axis of the slots."""
 
 SLOTS = {name: axis for name, (_, axis) in RINGS.items()} | {"copied.matches": 1}
-"""The axis of the slots in all parts of a state that have as many as a ring."""
+"""The axis of the slots in all tensors of a state that have one element for each slot."""
 
 
 class _ReadRing(CopyState):
-    """A copy head's state to whose ring the token of a step has been written already."""
+    """A copy head's state whose ring has the token of this step already: its caller wrote it."""
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
         return self
 
 
 class _CopiedRing(CopyState):
-    """A copy head's state whose ring is copied at each step: a graph has no arrays that change."""
+    """A copy head's state whose ring is copied at each step: a graph cannot change an array."""
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
         slots = torch.arange(self.bars.shape[1])
@@ -50,15 +50,16 @@ class _CopiedRing(CopyState):
 
 
 class RecurrentStep(nn.Module):
-    """(tokens [B], positions [B, P], state) -> (logits [B, V], what changes of the state).
+    """One decoding step: (tokens [B], positions [B, P], state) -> (logits [B, V], changed state).
 
-    A state is a dictionary of tensors. Noise of stochastic encodings is drawn here into buffers.
+    A state is a dictionary of tensors; the step returns those that it changes. The noise of a
+    stochastic encoding is drawn once, into buffers of this module.
 
     Args:
         model: causal, in evaluation mode.
         key: of the positional encoding's random draws.
-        writes_rings: return a copy head's ring with the step's token; else it is only read, which
-            takes less time, see `RINGS`.
+        writes_rings: the step writes its token into a copy head's ring and returns the ring; else
+            the caller does so beforehand, which is faster, see `RINGS`.
 
     Raises:
         UserError: the model's state grows with the number of tokens.
@@ -103,7 +104,7 @@ class RecurrentStep(nn.Module):
 
 @torch.no_grad()
 def first_state(model: Transformer, key: NoiseKey) -> ModelState:
-    """Return the state of one row before its first token: no sums, no tokens."""
+    """Return the state of one sequence before its first token: no sums, no tokens."""
     device = next(model.parameters()).device
     positions = torch.zeros(1, 1, model.num_position_columns, dtype=torch.long, device=device)
     tokens = positions[:, :, 0]

@@ -1,4 +1,4 @@
-"""Interface of labelled data sets that are not music."""
+"""The interface of data sets that are not music: examples with a class or targets."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -14,15 +14,15 @@ from musicgen.errors import ParameterError, UserError
 SplitName = Literal["train", "val", "test"]
 Item = TypeVar("Item")
 PAD = 0
-"""Id of padding, in data sets whose examples differ in length."""
+"""The token of padding, in data sets whose examples differ in length."""
 
 
 class Example(NamedTuple):
     """An example of a task.
 
     Attributes:
-        sequences: ids [L] or vectors [L, C]; one, or two that are compared.
-        target: its class; or the target of each token, [L].
+        sequences: one sequence, or two that are compared: tokens [L] or vectors [L, C].
+        target: the example's class, or a target for each token [L].
     """
 
     sequences: tuple[NDArray[Any], ...]
@@ -31,10 +31,10 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Examples(Generic[Item]):
-    """The examples of one split, in random access: one from each item.
+    """The examples of one split, each made from an item when it is needed.
 
     Attributes:
-        lengths: of the sequences, if batches are to hold similar ones. [num_examples]
+        lengths: lengths of the sequences, by which batches are formed; None: by no order. [N]
     """
 
     items: Sequence[Item]
@@ -49,13 +49,14 @@ class Examples(Generic[Item]):
 
 
 class ExampleCorpus(ABC):
-    """A data set of a task: its examples, and what a model for it needs to know.
+    """A data set of a task: its examples, and the sizes of a model for it.
 
     Attributes:
-        vocab_size: number of token ids, padding included; None: tokens are vectors.
-        input_dim: width C of these.
-        num_outputs: logits of a model: classes, or token ids.
-        grid: rows and columns of an image, whose tokens are its pixels row by row; None: no image.
+        vocab_size: number of tokens, padding included; None: the input are vectors.
+        input_dim: width C of the vectors.
+        num_outputs: number of logits: one for each class, or for each token.
+        grid: rows and columns of an image, whose tokens are its pixels row by row; None: examples
+            are not images.
     """
 
     vocab_size: int | None
@@ -63,18 +64,18 @@ class ExampleCorpus(ABC):
     num_outputs: int
     grid: tuple[int, int] | None = None
     how_to_get: ClassVar[str] = ""
-    """One line for whom the files are missing."""
+    """How to download the files: the end of the message that says that they are missing."""
 
     @abstractmethod
     def split(self, name: SplitName, length: int) -> Examples[Any]:
-        """Return the examples of a split; sequences are cut to `length` tokens.
+        """Return the examples of a split, with their sequences cut to `length` tokens.
 
         Raises:
             UserError: files are missing or damaged.
         """
 
     def check_holds_image(self, length: int) -> None:
-        """Raise `ParameterError` if sequences of `length` tokens do not hold all pixels."""
+        """Raise `ParameterError` if `length` tokens are fewer than the pixels of an image."""
         assert self.grid is not None
         rows, columns = self.grid
         if length < rows * columns:
@@ -82,7 +83,7 @@ class ExampleCorpus(ABC):
             raise ParameterError("length", length, expected)
 
     def existing(self, path: Path) -> Path:
-        """Return a path of the data set; raise `UserError` if it does not exist."""
+        """Return a path of the data set; raise a `UserError` if it does not exist."""
         if not path.exists():
             raise UserError(f"{path}: not found; {self.how_to_get}")
         return path

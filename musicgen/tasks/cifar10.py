@@ -16,7 +16,7 @@ from musicgen.validation import check_choice, check_int
 SIDE = 32
 _TRAIN_FILES = tuple(f"data_batch_{i}" for i in range(1, 6))
 _LUMA = np.array([0.2989, 0.5870, 0.1140])  # of red, green, blue
-_ALLOWED = {  # what the files' arrays need
+_ALLOWED = {  # the classes that unpickling the arrays needs
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
@@ -31,8 +31,8 @@ class CIFAR10(ExampleCorpus):
         root: the folder `cifar-10-batches-py`.
         colours: grey: a pixel is one of 256 tokens (Tay et al. 2021); rgb: a vector of three
             numbers from −1 to 1 (Alfons 2022).
-        num_val: training images for validation.
-        val_seed: draws them; null: they are the last ones.
+        num_val: number of training images that are used for validation.
+        val_seed: seed of the draw of these images; null: they are the last ones.
     """
 
     num_outputs = 10
@@ -57,7 +57,7 @@ class CIFAR10(ExampleCorpus):
         self.vocab_size, self.input_dim = (256, None) if colours == "grey" else (None, 3)
 
     def split(self, name: SplitName, length: int) -> Examples[int]:
-        """Return the images of a split; `length` holds all pixels."""
+        """Return the images of a split; raise `ParameterError` if `length` is too short."""
         self.check_holds_image(length)
         files = ("test_batch",) if name == "test" else _TRAIN_FILES
         pixels, labels = _read(tuple(self.existing(self.root / file) for file in files))
@@ -95,7 +95,7 @@ def _read(paths: tuple[Path, ...]) -> tuple[NDArray[np.uint8], NDArray[np.int64]
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Unpickle arrays, and run no other code."""
+    """An unpickler of arrays, which runs no other code."""
 
     def find_class(self, module: str, name: str) -> Any:
         module = module.replace("numpy._core", "numpy.core")

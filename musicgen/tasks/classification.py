@@ -13,16 +13,17 @@ from musicgen.validation import check_choice
 
 
 class ClassificationHead(SequenceHead):
-    """Pool a sequence, or several that make one example, and classify it with a small network.
+    """A head that reduces each sequence to one vector and classifies it with a small network.
 
     Args:
         dim: model width D.
-        num_outputs: classes C.
-        pool: the vector that stands for a sequence: that of a learned token before it, which the
-            model adds (Devlin et al. 2019); of its first or last token; or the mean of its tokens.
-        hidden: widths of the hidden layers, with ReLU; none: a linear classifier.
-        num_towers: sequences of an example, whose vectors are concatenated. They are rows of one
-            batch, all first ones first.
+        num_outputs: number of classes C.
+        pool: the vector that represents a sequence: that of a learned token before the sequence,
+            which the model adds (`class_token`; Devlin et al. 2019); that of its `first` or `last`
+            token; or the `mean` of its tokens.
+        hidden: widths of the hidden layers, with ReLU; empty: a linear classifier.
+        num_towers: number of sequences of an example, whose vectors are concatenated. In a batch
+            the first sequences of all examples come first, then the second ones.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class ClassificationHead(SequenceHead):
 
 
 class Classification(Task):
-    """Predict the class of each example, with a head that gives class logits."""
+    """Predict the class of each example, from the logits of a `ClassificationHead`."""
 
     means = ("accuracy",)
 

@@ -1,4 +1,4 @@
-"""The LightningDataModule of a data set of examples."""
+"""Batches of the examples of a data set, as a LightningDataModule."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,18 +15,19 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.tasks.base import PAD, Example, ExampleCorpus, Examples, SplitName
 
 _GROUPS = 32
-"""Batches among which examples are sorted by length."""
+"""Number of batches over which examples are sorted by length."""
 
 
 class ExampleDataModule(StreamDataModule):
     """Batches of the examples of a data set that is not music.
 
     Args:
-        settings: as for `StreamDataModule`; longer sequences than `length` are cut. One coordinate
-            is the token index; two are row and column of an image.
+        corpus: the data set.
+        coordinates: one: the token index; two: row and column of an image.
+        settings: those of `StreamDataModule`; sequences that are longer than `length` are cut.
 
     Raises:
-        ParameterError: a number is invalid, or the examples lack the coordinates.
+        ParameterError: a number is invalid, or the examples do not have the coordinates.
     """
 
     def __init__(
@@ -56,11 +57,12 @@ class ExampleDataModule(StreamDataModule):
 
     def eval_dataloader(self, split: SplitName) -> DataLoader:
         examples, (rank, world_size) = self.split(split), self.process()
-        own: Any = Subset(examples, range(rank, len(examples), world_size))  # type: ignore[arg-type]
-        if not own:  # the others would wait for this process: it gets one without a target
+        of_this_process = range(rank, len(examples), world_size)
+        share: Any = Subset(examples, of_this_process)  # type: ignore[arg-type]
+        if not share:  # the others would wait for this process: it gets one without a target
             first = examples[0]
-            own = [first._replace(target=np.full_like(first.target, IGNORED))]
-        return self._loader(own, batch_size=self.batch_size)
+            share = [first._replace(target=np.full_like(first.target, IGNORED))]
+        return self._loader(share, batch_size=self.batch_size)
 
     def _loader(self, examples: Dataset, **kwargs: object) -> DataLoader:
         grid = self.corpus.grid if len(self.coordinates) > 1 else None
@@ -68,13 +70,14 @@ class ExampleDataModule(StreamDataModule):
 
 
 class ShuffledExamples(Dataset):
-    """An endless stream, which visits all examples in each epoch, in a new order.
+    """An endless stream that visits all examples once in each epoch, each time in a new order.
 
-    Item i depends on the arguments and i alone.
+    Item i depends only on the arguments and on i.
 
     Args:
-        group: items whose examples, if their `lengths` are known, have similar lengths: a batch of
-            them needs little padding.
+        seed: seed of the orders.
+        group: number of consecutive items whose examples have similar lengths, if their `lengths`
+            are known, so that a batch of them needs little padding.
     """
 
     def __init__(self, examples: Examples[Any], seed: int, group: int) -> None:
@@ -102,17 +105,19 @@ class ShuffledExamples(Dataset):
 
 
 def collate(examples: Sequence[Example], *, grid: tuple[int, int] | None = None) -> Batch:
-    """Pad examples to a batch; the rows are all first sequences, then all second ones.
+    """Return a batch of examples: their first sequences, then their second ones, all padded.
 
     Args:
-        grid: rows and columns of images whose positions are wanted; None: token indices.
+        grid: rows and columns of an image, whose positions are row and column; None: positions are
+            token indices.
     """
     towers = zip(*(x.sequences for x in examples), strict=True)
-    rows = [torch.from_numpy(sequence) for tower in towers for sequence in tower]
-    lengths = [len(row) for row in rows]
-    tokens = pad_sequence(rows, batch_first=True, padding_value=PAD)
-    own = [torch.as_tensor(x.target) for x in examples]  # of each token, or one
-    targets = torch.stack(own) if own[0].ndim == 0 else pad_sequence(own, True, IGNORED)
+    sequences = [torch.from_numpy(sequence) for tower in towers for sequence in tower]
+    lengths = [len(sequence) for sequence in sequences]
+    tokens = pad_sequence(sequences, batch_first=True, padding_value=PAD)
+    labels = [torch.as_tensor(x.target) for x in examples]
+    is_class = labels[0].ndim == 0  # else there is a target for each token
+    targets = torch.stack(labels) if is_class else pad_sequence(labels, True, IGNORED)
     index = torch.arange(max(lengths))
     positions = None
     if grid is not None:

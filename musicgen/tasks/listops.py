@@ -16,23 +16,24 @@ OPERATIONS = (min, max, lambda values: int(median(values)), lambda values: sum(v
 TOKENS = ("PAD", *map(str, range(10)), "[MIN", "[MAX", "[MED", "[SM", "]")
 _DIGIT, _OPERATOR, _END = 1, 11, 15  # first ids
 _OPERATOR_PROBABILITY = 0.25  # of an argument; other arguments are digits
-_PATIENCE = 200_000  # trees without a new expression that end the search
+_PATIENCE = 200_000  # trees without a new expression after which the search ends
 
 
 class ListOps(ExampleCorpus):
     """Expressions such as `[MAX 4 [MIN 2 3 ] 1 ]` and their values (Nangia and Bowman 2018).
 
     Trees are drawn as in the Long Range Arena (Tay et al. 2021): the root is an operation, an
-    argument is one with probability 1/4, of 2 to `max_args` arguments; trees of other lengths than
-    wanted are dropped. No expression occurs twice. They are generated on first use, and kept.
+    argument is an operation with probability 1/4, and an operation has 2 to `max_args` arguments.
+    Trees that are too short or too long are dropped. No expression occurs twice. The expressions
+    are generated on first use and stored.
 
     Args:
         root: folder of the generated files.
-        num_train, num_val, num_test: number of expressions.
-        min_length, max_length: in tokens.
-        max_depth: levels of a tree, digits included.
-        max_args: of an operation.
-        corpus_seed: decides the expressions.
+        num_train, num_val, num_test: number of expressions in each split.
+        min_length, max_length: shortest and longest expression, in tokens.
+        max_depth: most levels of a tree, digits included.
+        max_args: most arguments of an operation.
+        corpus_seed: seed of the expressions.
     """
 
     vocab_size, num_outputs = len(TOKENS), 10
@@ -54,7 +55,7 @@ class ListOps(ExampleCorpus):
         self.limits, self.corpus_seed = (min_length, max_length, max_depth, max_args), corpus_seed
 
     def split(self, name: SplitName, length: int) -> Examples[tuple[bytes, int]]:
-        """Return the expressions of a split; raise ParameterError if `length` is less than one."""
+        """Return the expressions of a split; raise `ParameterError` if `length` is too short."""
         if length < self.limits[1]:
             expected = f"expected max_length={self.limits[1]} or more: a part has another value"
             raise ParameterError("length", length, expected)
@@ -66,7 +67,7 @@ class ListOps(ExampleCorpus):
 
     @cached_property
     def _expressions(self) -> list[tuple[bytes, int]]:
-        """The tokens and values of all splits, generated on first use."""
+        """The tokens and the value of each expression of all splits, generated on first use."""
         settings = repr((self.sizes, self.limits, self.corpus_seed)).encode()
         path = self.root / f"listops-{hashlib.blake2b(settings, digest_size=6).hexdigest()}.bin"
         if not path.is_file():
@@ -82,16 +83,16 @@ def _example(expression: tuple[bytes, int]) -> Example:
 def generate(
     count: int, seed: int, min_length: int, max_length: int, max_depth: int, max_args: int
 ) -> dict[bytes, int]:
-    """Return the values of different expressions, by their tokens.
+    """Return `count` different expressions: their values by their tokens.
 
     Raises:
-        ParameterError: there are hardly any others.
+        ParameterError: there are too few expressions of this length.
     """
     found: dict[bytes, int] = {}
     rng, fruitless = Random(seed), 0
 
     def draw(tokens: list[int], depth: int) -> int:
-        """Add a tree's tokens, and return its value; a tree that is too long ends anywhere."""
+        """Append a tree's tokens and return its value; a tree that is too long is not completed."""
         if depth == max_depth or (depth > 1 and rng.random() >= _OPERATOR_PROBABILITY):
             digit = int(10 * rng.random())
             tokens.append(_DIGIT + digit)

@@ -25,9 +25,9 @@ class Pathfinder(ExampleCorpus):
 
     Args:
         root: the folder of one size, such as `pathfinder32`.
-        difficulty: hard: distractors of the longest paths.
-        side: rows and columns of an image.
-        split_seed: draws 80 % for training, 10 % for validation and 10 % for testing.
+        difficulty: length of the paths that only distract; those of `hard` are the longest.
+        side: number of rows and of columns of an image.
+        split_seed: seed of the split: 80 % for training, 10 % for validation, 10 % for testing.
     """
 
     vocab_size = 256
@@ -50,7 +50,7 @@ class Pathfinder(ExampleCorpus):
         self.side, self.split_seed, self.grid = side, split_seed, (side, side)
 
     def split(self, name: SplitName, length: int) -> Examples[tuple[Path, int]]:
-        """Return the images of a split; `length` holds all pixels."""
+        """Return the images of a split; raise `ParameterError` if `length` is too short."""
         self.check_holds_image(length)
         order = np.random.default_rng(self.split_seed).permutation(len(self._labelled))
         start, stop = (round(share * len(order)) for share in _SPLITS[name])
@@ -58,7 +58,7 @@ class Pathfinder(ExampleCorpus):
 
     @cached_property
     def _labelled(self) -> list[tuple[Path, int]]:
-        """The images that are not empty, of which the release has some, and their labels."""
+        """The images and their labels, without the empty files that the release has."""
         items = []
         for file in sorted(self.existing(self.folder / "metadata").glob("*.npy")):
             for line in file.read_text(encoding="ascii", errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""The Long Range Arena's texts, byte by byte: the sentiment of film reviews; citing papers."""
+"""The texts of the Long Range Arena as bytes: film reviews, and pairs of papers."""
 
 from itertools import accumulate
 from pathlib import Path
@@ -12,17 +12,18 @@ from musicgen.validation import check_float
 
 CLASSES = ("neg", "pos")
 BYTES = 257
-"""Ids of texts: 0 is padding, the others are a byte's value plus 1."""
+"""Number of tokens of texts: 0 is padding, the others are the value of a byte plus 1."""
 _COLUMNS = 5  # of a file of pairs: label, two ids, two texts
 
 
 class IMDb(ExampleCorpus):
-    """The reviews of Maas et al. (2011), as bytes (Tay et al. 2021).
+    """Film reviews and whether they are favourable (Maas et al. 2011), as bytes (Tay et al. 2021).
 
     Args:
         root: the folder `aclImdb`, with `train` and `test`.
-        val_fraction: of training reviews for validation; 0: test reviews, as the Long Range Arena.
-        split_seed: decides which reviews.
+        val_fraction: share of the training reviews that are used for validation; 0: validate on
+            the test reviews, as the Long Range Arena does.
+        split_seed: seed of the draw of these reviews.
     """
 
     vocab_size = BYTES
@@ -49,8 +50,8 @@ class IMDb(ExampleCorpus):
         if not from_test:
             order = np.random.default_rng(self.split_seed).permutation(len(files))
             num_val = round(self.val_fraction * len(files))
-            kept = order[:num_val] if name == "val" else order[num_val:]
-            files = [files[i] for i in sorted(kept)]
+            chosen = order[:num_val] if name == "val" else order[num_val:]
+            files = [files[i] for i in sorted(chosen)]
 
         def example(item: tuple[Path, int]) -> Example:
             path, label = item
@@ -60,7 +61,7 @@ class IMDb(ExampleCorpus):
 
 
 class AAN(ExampleCorpus):
-    """Pairs of papers of the ACL Anthology Network (Radev et al. 2013; Tay et al. 2021).
+    """Pairs of papers, and whether one cites the other (Radev et al. 2013; Tay et al. 2021).
 
     Args:
         root: the folder with `new_aan_pairs.train.tsv`, `.eval.tsv` and `.test.tsv`.
@@ -78,8 +79,8 @@ class AAN(ExampleCorpus):
 
     def split(self, name: SplitName, length: int) -> Examples[tuple[int, int]]:
         """Return the pairs of a split, read one by one, the first `length` bytes of each text."""
-        own_name = "eval" if name == "val" else name
-        path = self.existing(self.root / f"new_aan_pairs.{own_name}.tsv")
+        name_in_file = "eval" if name == "val" else name
+        path = self.existing(self.root / f"new_aan_pairs.{name_in_file}.tsv")
         with path.open("rb") as file:
             starts = [0, *accumulate(len(line) for line in file)]
 
@@ -98,5 +99,5 @@ class AAN(ExampleCorpus):
 
 
 def byte_ids(text: bytes) -> NDArray[np.int64]:
-    """Return the ids of a text's bytes; an empty text is one space."""
+    """Return the tokens of a text's bytes; those of an empty text are one space. [L]"""
     return np.frombuffer(text or b" ", np.uint8).astype(np.int64) + 1

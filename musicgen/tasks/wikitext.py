@@ -1,4 +1,4 @@
-"""WikiText: articles of an encyclopedia, word by word."""
+"""WikiText: articles of an encyclopedia, a token for each word."""
 
 import hashlib
 from collections import Counter
@@ -22,13 +22,13 @@ _NAMES: dict[SplitName, str] = {"train": "train", "val": "valid", "test": "test"
 class WikiText(ExampleCorpus):
     """WikiText-103 or WikiText-2 (Merity et al. 2017), in windows of consecutive words.
 
-    The vocabulary are the words of the training file from the most frequent one on, and an end of
-    each line; others are `<unk>`.
+    The vocabulary has the most frequent words of the training file, and an end of the line. Other
+    words are `<unk>`.
 
     Args:
         root: the folder with `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens`.
-        cache_dir: folder for the encoded words.
-        num_words: of the vocabulary; null: all.
+        cache_dir: folder of the encoded words.
+        num_words: number of words in the vocabulary; null: all.
     """
 
     how_to_get = (
@@ -42,7 +42,7 @@ class WikiText(ExampleCorpus):
 
     @cached_property
     def words(self) -> list[str]:
-        """The words of the vocabulary; the first one has the id after the special tokens."""
+        """The words of the vocabulary; their tokens follow the special ones."""
         path = self._cached("txt", "train")
         if not path.is_file():
             log(f"counting the words of {self._path('train')}")
@@ -63,7 +63,7 @@ class WikiText(ExampleCorpus):
         return self.vocab_size
 
     def split(self, name: SplitName, length: int) -> Examples[int]:
-        """Return windows of `length` words, each with the word that follows as its target."""
+        """Return windows of `length` words; the target of a word is the next word."""
         ids = self._ids(name)
 
         def example(start: int) -> Example:
@@ -73,7 +73,7 @@ class WikiText(ExampleCorpus):
         return Examples(range(0, len(ids) - 1, length), example)
 
     def _ids(self, name: SplitName) -> NDArray[np.int32]:
-        """Return the ids of a split's words, encoded on first use, without reading the file."""
+        """Return the tokens of a split, encoded on first use, as an array that is read on demand."""
         path = self._cached("npy", name)
         if not path.is_file():
             ids = {word: i for i, word in enumerate(self.words, len(SPECIAL))}
@@ -88,7 +88,7 @@ class WikiText(ExampleCorpus):
         return self.existing(self.root / f"wiki.{_NAMES[name]}.tokens")
 
     def _cached(self, suffix: str, name: SplitName) -> Path:
-        """Return the file of encoded words; other files or settings have another name."""
+        """Return the path of encoded words; its name has a hash of files and settings."""
         stats = [path.stat() for path in (self._path("train"), self._path(name))]
         facts = [self.num_words, *((stat.st_size, stat.st_mtime_ns) for stat in stats)]
         digest = hashlib.blake2b(repr(facts).encode(), digest_size=6).hexdigest()
