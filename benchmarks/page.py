@@ -37,8 +37,8 @@ const postMessage = () => {}; let onmessage;
 const data = require("./data.json");
 unpackWeights(data.weights).then((bytes) => {
   const content = data.content;
-  desk = new Desk({ ...content, bytes });
-  const { composer } = desk;
+  session = new Session({ ...content, bytes });
+  const { composer } = session;
   const { model } = composer;
   const logits = data.prompts.map((tokens) => {
     model.reset(composer.prompt.barLength);

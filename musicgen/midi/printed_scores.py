@@ -17,6 +17,7 @@ import numpy as np
 from musicgen.errors import UserError, errors_name
 from musicgen.midi.score import (
     CHOIR_AAHS,
+    DEFAULT_TEMPO,
     DEFAULT_VELOCITY,
     FERMATA,
     PITCH_CLASSES,
@@ -195,7 +196,7 @@ def _fifths(element: ElementTree.Element, before: int | None) -> int | None:
 def _score(printed: _Print, events: list[dict[str, Any]]) -> Score:
     """Build a Score of verovio's events, whose times are in quarters."""
     onsets, ends = dict[str, int](), dict[str, int]()
-    tempos = [(0, 120.0)]
+    tempos = [(0, DEFAULT_TEMPO)]
     starts = [e["qstamp"] * TICKS_PER_BEAT for e in events if "measureOn" in e]
     if not starts or not printed.pitches:
         raise ValueError("no note")

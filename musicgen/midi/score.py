@@ -18,6 +18,9 @@ TICKS_PER_BEAT = 480
 DEFAULT_VELOCITY = 80
 """Velocity of notes whose source has none: printed scores, and tokens without velocities."""
 
+DEFAULT_TEMPO = 120.0
+"""Quarter notes a minute where a source says nothing, as in MIDI files."""
+
 CHOIR_AAHS = 52
 """The General MIDI program of voices."""
 
@@ -179,7 +182,7 @@ class Score:
     def seconds_at(self, ticks: int | NDArray[np.int64]) -> NDArray[np.float64]:
         """Convert ticks to seconds, at the tempi; at 120 bpm before the first."""
         change = np.append(0, self.tempos["tick"])
-        tick_length = 60 / (np.append(120.0, self.tempos["bpm"]) * self.ticks_per_beat)
+        tick_length = 60 / (np.append(DEFAULT_TEMPO, self.tempos["bpm"]) * self.ticks_per_beat)
         change_time = np.append(0, np.cumsum(np.diff(change) * tick_length[:-1]))
         index = np.searchsorted(change, ticks, side="right") - 1
         return change_time[index] + (ticks - change[index]) * tick_length[index]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import copy
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,36 +18,31 @@ import numpy as np
 import torch
 
 from musicgen.checkpoints.content import CheckpointContent
-from musicgen.errors import UserError
 from musicgen.export.cached import full_graph
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_text
-from musicgen.midi import Track
-from musicgen.midi.key import KEYS, key_fits, spelling
 from musicgen.models import Transformer
 from musicgen.page.compiler.compile import JavaScriptStep, compile_step
+from musicgen.page.tables import constants, tokenizer_tables
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
-from musicgen.report.payload import track_voice
-from musicgen.tokenization import REMI, Chorale, Songs
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chorale.grammar import LEAD, LEADING
-from musicgen.tokenization.chords.recognition import recognition_tables
-from musicgen.tokenization.chords.symbols import CHORDS, chord_index
-from musicgen.tokenization.coordinates import Coordinates
-from musicgen.tokenization.instruments import BASS_PROGRAMS
-from musicgen.tokenization.quantization import bin_edges
-from musicgen.tokenization.songs.grammar import part_order
-from musicgen.tokenization.transposition import Transposition
 
-WORKER = (
-    *("midi", "quantization", "sampling", "grammar", "chords", "bars", "chorale", "prompt"),
-    *("model", "composer", "worker"),
+WORKER_SCRIPTS = (
+    *("scores", "midi_reader", "midi_writer", "quantization", "chords", "sampling", "grammar"),
+    *(
+        "coordinates",
+        "bar_tokenizer",
+        "bar_grammar",
+        "chorale_tokenizer",
+        "chorale_voices",
+        "chorale_grammar",
+    ),
+    *("prompt", "model", "composer", "worker"),
 )
 REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
-SCRIPTS = ("payload", "recorder", "keyboard", "live", "page", "weights", "start")
-ACCOMPANY = {"chorale": "Harmonise", "songs": "Accompany"}  # what writes to a melody
-HOLD = '<label class="check"><input type="checkbox" id="hold-{0}" checked> hold the {0}</label>'
+PAGE_SCRIPTS = ("payload", "recorder", "keyboard", "live", "page", "weights", "start")
+_CHECK_BOX = '<label class="check"><input type="checkbox" id="{id}" checked> {label}</label>'
 
 
 def save_page(
@@ -69,30 +64,54 @@ def save_page(
     """
     tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
     step = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
-    scripts = "\n".join(map(script, WORKER))
     layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
     data = {
         "tables": tables,
         "step": {**layout, "coordinates": model.coordinate_names},
         "sampling": dict(sampling),
     }
-    num = {name: len(tokenizer.families.get(name, ())) for name in ("Tempo", "Bar")}
-    holds = {"tempo": num["Tempo"] > 0, "metre": num["Bar"] > 1}
     millions = sum(each.numel() for each in model.parameters()) / 1e6
     page = render_page(
         page_file("page.html"),
         styles=[asset("style.css"), page_file("composer.css")],
-        scripts=[*(asset(f"{name}.js") for name in REPORT_SCRIPTS), *map(script, SCRIPTS)],
+        scripts=[
+            constants_script(),
+            *(asset(f"{name}.js") for name in REPORT_SCRIPTS),
+            *map(script, PAGE_SCRIPTS),
+        ],
         title=text(path.stem),
         about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
         temperature=str(sampling["temperature"]),
         accompany=tables["accompany"],
-        holds="\n".join(HOLD.format(name) for name, has in holds.items() if has),
+        fixed="\n".join(_fixed_settings(tokenizer)),
         content=embedded_json(data),
-        worker=f"{scripts}\nconst compileStep = {step.source};",
+        worker=worker_source(step.source),
         weights=pack_weights(step.data),
     )
     write_text(path, page)
+
+
+def _fixed_settings(tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield a check box for each setting that the model could change."""
+    if tokenizer.families.get("Tempo"):
+        yield _CHECK_BOX.format(id="fix-tempo", label="fix the tempo")
+    if len(tokenizer.families.get("Bar", ())) > 1:
+        yield _CHECK_BOX.format(id="fix-time-signature", label="fix the time signature")
+
+
+def worker_source(step_source: str) -> str:
+    """Return the program of the page's worker.
+
+    Args:
+        step_source: a model's `JavaScriptStep.source`.
+    """
+    scripts = [constants_script(), *map(script, WORKER_SCRIPTS)]
+    return "\n".join([*scripts, f"const compileStep = {step_source};"])
+
+
+def constants_script() -> str:
+    """Return the script that gives the other scripts the constants of Python."""
+    return f"const CONSTANTS = {embedded_json(constants())};"
 
 
 def script(name: str) -> str:
@@ -128,78 +147,3 @@ def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaS
     if len(lag_bias):
         state["copied.lag_bias"][0, : len(lag_bias)] = lag_bias
     return compile_step(full_graph(step), state)
-
-
-def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[str, Any]:
-    """Return what the page's tokenizer and grammar read."""
-    families = {name: [ids.start, ids.stop] for name, ids in tokenizer.families.items()}
-    tables: dict[str, Any] = {
-        "name": tokenizer.name,
-        "size": len(tokenizer.vocabulary),
-        "families": families,
-        "stepsPerBeat": tokenizer.steps_per_beat,
-        "away": Transposition(tokenizer).tritone().tolist(),
-        "changes": {
-            name: values.tolist() for name, values in Coordinates(tokenizer).values.items()
-        },
-        "keyFits": [(k.fifths, fit) for k, fit in zip(KEYS, key_fits().tolist(), strict=True)],
-        "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
-        "tracks": [
-            {"name": x.name, "program": x.program, "isDrum": x.is_drum, "voice": track_voice(x)}
-            for x in tokenizer.decode(tokenizer.start_tokens()).tracks
-        ],
-        "played": tokenizer.find_track(Track("Piano")) or 0,  # with the keys of the page
-        "accompany": ACCOMPANY[tokenizer.name] if getattr(tokenizer, "lead_probability", 0) else "",
-    }
-    if isinstance(tokenizer, Chorale):
-        return tables | {
-            "max_frames": tokenizer.grammar().limit,
-            "pitches": {"start": tokenizer.pitches.start, "size": len(tokenizer.pitches)},
-            "lead": LEAD,
-            "leading": LEADING if tokenizer.families["Lead"] else [],
-        }
-    if not isinstance(tokenizer, REMI | Songs):
-        raise UserError(f"tokenizer={tokenizer.name} has no page; remi, songs and chorale have")
-    return tables | _bar_tables(tokenizer, chord_source)
-
-
-def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
-    is_songs, parts = isinstance(tokenizer, Songs), tokenizer.instruments
-    grammar = tokenizer.grammar()
-
-    def bins(values: Sequence[int], by_ratio: bool = False) -> dict[str, list[Any]] | None:
-        edges = bin_edges(values, by_ratio).tolist()
-        return {"values": [*values], "edges": edges} if len(values) else None
-
-    names = [
-        f"{note}{accidental}_{chord.partition('_')[2]}"
-        for note in "ABCDEFG"
-        for accidental in ("", "#", "##", "b", "bb")
-        for chord in CHORDS[:11]
-    ]
-    return {
-        "followers": {name: sorted(x) for name, x in grammar.followers.items()},
-        "header": tokenizer.header,
-        "bar_lengths": tokenizer.signatures.lengths.tolist(),
-        "max_bars": tokenizer.max_bars,
-        "metres": tokenizer.signatures.fractions,
-        "lowest": {"Pitch": tokenizer.pitches.start, "Drum": tokenizer.drums.start},
-        "unit": grammar.unit,
-        "durations": bins(grammar.durations.tolist(), is_songs),
-        "velocities": bins(tokenizer.velocities),
-        "tempi": bins(tokenizer.tempi, is_songs),
-        "places": part_order(len(parts), is_songs and tokenizer.chords).tolist(),
-        "words": [
-            [word.lower(), i]
-            for i, part in enumerate(tokenizer.parts if isinstance(tokenizer, Songs) else ())
-            for word in ([] if parts[i].is_drum else [part["name"], *part.get("words", ())])
-        ],
-        "programs": [tokenizer.find_track(Track("", program)) for program in range(128)],
-        "drums": tokenizer.find_track(Track("", is_drum=True)),
-        "basses": [i for i, part in enumerate(parts) if part.program in BASS_PROGRAMS],
-        "chords": tokenizer.chords,
-        "chordSource": chord_source,
-        "chordNames": CHORDS,
-        "chordIndices": {name: chord_index(name) for name in (*names, "N_N")},
-        "recognition": recognition_tables(),
-    }

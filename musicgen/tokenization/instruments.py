@@ -8,7 +8,7 @@ from musicgen.errors import ParameterError
 from musicgen.midi import Track
 from musicgen.validation import check_settings
 
-_CHOIR_PROGRAMS, BASS_PROGRAMS = range(52, 55), range(32, 40)  # both have parts named Bass
+CHOIR_PROGRAMS, BASS_PROGRAMS = range(52, 55), range(32, 40)  # both have parts named Bass
 _PROGRAMS_PER_FAMILY = 8
 _STRING_FAMILIES = {5, 6}  # solo strings, ensembles
 
@@ -90,7 +90,7 @@ def find_by_words(
         return by_program
     _, _, by_name = max(found)
     is_bass = instruments[by_name].program in BASS_PROGRAMS
-    if is_bass and track.program in _CHOIR_PROGRAMS:
+    if is_bass and track.program in CHOIR_PROGRAMS:
         return by_program
     return by_name
 

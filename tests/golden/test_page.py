@@ -21,7 +21,7 @@ MODELS = "songs-small", "bach-chorales"
 # Two bars after a prompt, then the other parts of its melody; greedy decoding would repeat itself.
 COMPOSE = """
     return unpackWeights(data.weights).then((bytes) => {
-      const { composer, sampling } = new Desk({ ...data.content, bytes });
+      const { composer, sampling } = new Session({ ...data.content, bytes });
       const file = readMidi(Uint8Array.from(data.file));
       composer.begin(makePrompt(composer.tokenizer, file, 1));
       const end = composer.endTime + 2 * composer.prompt.barLength;

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from musicgen.page.document import WORKER, script
+from musicgen.page.document import WORKER_SCRIPTS, constants_script, script
 
 has_node = bool(shutil.which("node"))
 needs_node = pytest.mark.skipif(not has_node, reason="needs node")
 
 
-def run_worker(folder: Path, data: Any, body: str, names: Sequence[str] = WORKER) -> Any:
-    """Return what a function of `data`, in the scope of the worker's scripts, returns."""
-    scripts = "\n".join(map(script, names))
+def run_worker(folder: Path, data: Any, body: str, names: Sequence[str] = WORKER_SCRIPTS) -> Any:
+    """Return what a function of `data`, in the scope of some scripts, returns; by default the worker's."""
+    scripts = "\n".join([constants_script(), *map(script, names)])
     (folder / "data.json").write_text(json.dumps(data))
     (folder / "worker.js").write_text(
         "const messages = []; const postMessage = (message) => messages.push(message);\n"

@@ -27,9 +27,9 @@ from musicgen.midi.score import PITCH_CLASSES
 from musicgen.page.document import (
     javascript_step,
     pack_weights,
-    tokenizer_tables,
     with_half_weights,
 )
+from musicgen.page.tables import tokenizer_tables
 from musicgen.random import NoiseKey
 from musicgen.report.payload import chord_label
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
@@ -154,7 +154,8 @@ def test_masks_and_coordinates_of_random_walks(name, tmp_path):
         return data.walks.map((walk) => {
           const grammar = tokenizer.grammar();
           const places = new Coordinates(tokenizer, walk.names, 3 * tokenizer.stepsPerBeat);
-          grammar.hold(walk.tempo, walk.metre);
+          grammar.fixTempo(walk.tempo);
+          grammar.fixTimeSignature(walk.metre);
           grammar.forbidParallels(walk.avoidParallels);
           if (walk.limit) grammar.limit = Math.min(grammar.limit, walk.limit);
           const mask = new Uint8Array(tokenizer.size);
@@ -233,7 +234,7 @@ def test_a_played_rhythm_is_read_as_in_python(late, tmp_path):
         played["onset"][::9] += score.ticks_per_beat // 24
         played["duration"] -= rng.integers(3, 30, len(played))
     file = dumps(score)
-    body = "return inTime(readMidi(Uint8Array.from(data)));"
+    body = "return printedRhythm(readMidi(Uint8Array.from(data)));"
     found = run_worker(tmp_path, list(file), body)
     expected = plain(printed_rhythm(loads(file)))["tracks"]
     assert expected != plain(loads(file))["tracks"]
@@ -408,7 +409,7 @@ def test_a_page_keeps_its_piece_when_stopped_and_if_a_file_is_none(tmp_path):
     """
     assert run_worker(tmp_path, {}, body, ["page"]) == ["show", "open"]
     body = """
-        desk = Object.assign(Object.create(Desk.prototype), { composer: { score: "so far", numBars: 5 } });
+        session = Object.assign(Object.create(Session.prototype), { composer: { score: "so far", numBars: 5 } });
         onmessage({ data: { kind: "show" } });
         return onmessage({ data: { kind: "open", bytes: [7] } }).then(() => messages);
     """
@@ -432,7 +433,7 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
         parts["worker"]
         + """
         return unpackWeights(data.weights).then((bytes) => {
-          const { composer, sampling } = new Desk({ ...data.content, bytes });
+          const { composer, sampling } = new Session({ ...data.content, bytes });
           composer.begin(livePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.file)), 20));
           for (const _ of composer.compose({ end: 96, seed: 1, params: sampling })) ;
           const { tokens } = composer;
@@ -442,8 +443,8 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
           composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.melody)), 99));
           const params = { ...sampling, temperature: 0, guidance: 3 };
           for (const _ of composer.accompany({ seed: 1, params })) ;
-          const copies = composer.other.snapshots.length;
-          return { found, guided: composer.tokens, kept: tracks.map(({ kept }) => kept), copies };
+          const copies = composer.negative.snapshots.length;
+          return { found, guided: composer.tokens, kept: tracks.map(({ isKept }) => isKept), copies };
         });
     """
     )

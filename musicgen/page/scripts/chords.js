@@ -1,26 +1,31 @@
 // Chords of a score: its own markers, and recognised before them, as in musicgen/tokenization/chords.
 
-const NOTES = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"];
-
 /** Return [tick, index of the chord] from a score's markers or its notes, as the model was trained. */
 function chordEvents(score, { chordSource, chordIndices, recognition }) {
+  if (chordSource === "none") return [];
   const named = score.markers
     .map(([tick, text]) => [tick, chordIndices[chordName(text)]])
     .filter(([, index]) => index !== undefined);
-  if (chordSource === "none") return [];
-  const own = chordSource === "auto" ? named : [];
-  const [start, first] = [firstOnset(score), own[0]?.[0] ?? Infinity];
-  const [top, bottom] = metreAt(score, start);
-  if (chordSource === "markers" || first < start + (4 * score.ticksPerBeat * top) / bottom) return named;
-  return [...recogniseChords(score, recognition).filter(([tick]) => tick < first), ...own];
+  if (chordSource === "markers") return named;
+  const markers = chordSource === "auto" ? named : [];
+  const [start, firstMarker] = [firstOnset(score), markers[0]?.[0] ?? Infinity];
+  const [numerator, denominator] = timeSignatureAt(score, start);
+  if (firstMarker < start + (4 * score.ticksPerBeat * numerator) / denominator) return named;
+  const recognised = recogniseChords(score, recognition).filter(([tick]) => tick < firstMarker);
+  return [...recognised, ...markers];
 }
 
 /** Return the sharps, or minus flats, of the key of notes, as find_key in midi/key.py; null without. */
 function findFifths(score, { keyFits }) {
   const weights = new Float64Array(12);
-  for (const { isDrum, notes } of score.tracks) for (const [, duration, pitch] of notes) weights[pitch % 12] += isDrum ? 0 : duration;
+  for (const { isDrum, notes } of score.tracks) {
+    if (isDrum) continue;
+    for (const [, duration, pitch] of notes) weights[pitch % 12] += duration;
+  }
   if (weights.every((weight) => weight === weights[0])) return null;
-  const fits = keyFits.map(([, profile]) => profile.reduce((sum, value, i) => sum + value * weights[i], 0));
+  const fits = keyFits.map(([, profile]) =>
+    profile.reduce((sum, value, i) => sum + value * weights[i], 0),
+  );
   return keyFits[fits.indexOf(greatest(fits))][0];
 }
 
@@ -31,7 +36,10 @@ function noteNames(keys, score, tables) {
 
 /** Return the marker of a chord, whose root has a name with a sharp, with other names of the notes. */
 function spelled(text, names) {
-  return text.replace(/^([A-G]#?)(?=_)/, (root) => names?.[NOTES.indexOf(root)] ?? root);
+  return text.replace(
+    /^([A-G]#?)(?=_)/,
+    (root) => names?.[CONSTANTS.noteNames.indexOf(root)] ?? root,
+  );
 }
 
 /** Return the name of a chord without its bass, of which the vocabulary has none. */
@@ -49,19 +57,22 @@ function recogniseChords(score, model) {
   if (!notes.length) return [];
   const { edges, costs } = beatsOf(score, model);
   const chords = bestPath(chordFits(soundingPitches(notes, edges), model), costs);
-  return [...chords.entries()].filter(([i, chord]) => chord !== chords[i - 1]).map(([i, chord]) => [edges[i], chord]);
+  const changes = [...chords.keys()].filter((beat) => chords[beat] !== chords[beat - 1]);
+  return changes.map((beat) => [edges[beat], chords[beat]]);
 }
 
 /** Return the ticks of the beats and of their end, and the cost of a change on each. */
 function beatsOf(score, { maxBeats, changeBar, changeMiddle, changeBeat }) {
   const bars = barsOf(score, maxBeats);
   const [edges, costs] = [[], []];
-  bars.forEach(([start, top, bottom], i) => {
-    const end = bars[i + 1]?.[0] ?? start + Math.floor((4 * score.ticksPerBeat * top) / bottom);
-    const count = beatsInBar(top, bottom);
+  bars.forEach(([start, numerator, denominator], i) => {
+    const length = Math.floor((4 * score.ticksPerBeat * numerator) / denominator);
+    const end = bars[i + 1]?.[0] ?? start + length;
+    const count = beatsInBar(numerator, denominator);
     for (let beat = 0; beat < count; beat++) {
       edges.push(start + Math.floor((beat * (end - start)) / count));
-      costs.push(beat === 0 ? changeBar : 2 * beat === count ? changeMiddle : changeBeat);
+      if (beat === 0) costs.push(changeBar);
+      else costs.push(2 * beat === count ? changeMiddle : changeBeat);
     }
     if (i === bars.length - 1) edges.push(end);
   });
@@ -69,22 +80,9 @@ function beatsOf(score, { maxBeats, changeBar, changeMiddle, changeBeat }) {
 }
 
 /** Return the number of quarters, of dotted quarters in 6/8 etc., or of eighths in 5/8 etc. */
-function beatsInBar(top, bottom) {
-  if (bottom <= 4) return Math.floor((top * 4) / bottom);
-  return top % 3 === 0 ? top / 3 : top;
-}
-
-/** Return the first tick of the bars of a score, until its last note ends, with their metre. */
-function barsOf(score, maxBars) {
-  const signatures = [[0, ...metreAt(score, 0)], ...score.signatures.filter(([tick]) => tick > 0)];
-  const end = Math.max(1, greatest(allNotes(score).map(([onset, duration]) => onset + duration)));
-  const bars = [];
-  signatures.forEach(([tick, top, bottom], i) => {
-    const bar = Math.max(1, Math.floor((4 * score.ticksPerBeat * top) / bottom));
-    const stop = Math.min(signatures[i + 1]?.[0] ?? end, end, tick + bar * maxBars);
-    for (let start = tick; start < stop && bars.length < maxBars; start += bar) bars.push([start, top, bottom]);
-  });
-  return bars;
+function beatsInBar(numerator, denominator) {
+  if (denominator <= 4) return Math.floor((numerator * 4) / denominator);
+  return numerator % 3 === 0 ? numerator / 3 : numerator;
 }
 
 /** Return the part of each beat on which each pitch sounds, and the first pitch, a C. */
@@ -95,7 +93,10 @@ function soundingPitches(notes, edges) {
   const size = edges.length + 1;
   const steps = new Float64Array(width * size);
   for (const [onset, duration, pitch] of notes) {
-    for (const [tick, sign] of [[onset, 1], [onset + duration, -1]]) {
+    for (const [tick, sign] of [
+      [onset, 1],
+      [onset + duration, -1],
+    ]) {
       const time = beatAt(tick, edges);
       const at = (pitch - lowest) * size + Math.floor(time);
       const rest = sign * (time - Math.floor(time));
@@ -123,7 +124,16 @@ function beatAt(tick, edges) {
 
 /** Return the fit of each beat to each chord and, last, to no chord. */
 function chordFits({ sounding, lowest }, model) {
-  const { templates, penalties, high, highWeight, bassBeats, nothingFits, silence, chordInSilence } = model;
+  const {
+    templates,
+    penalties,
+    high,
+    highWeight,
+    bassBeats,
+    nothingFits,
+    silence,
+    chordInSilence,
+  } = model;
   return sounding.map((pitches) => {
     const features = new Float64Array(24);
     pitches.forEach((part, i) => (features[i % 12] += part * (lowest + i < high ? 1 : highWeight)));

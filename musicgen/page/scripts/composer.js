@@ -1,6 +1,4 @@
-// Composition: continues a piece token by token, as musicgen/generation/sampler.py does for one row.
-
-const MAX_TOKENS_PER_BAR = 1024;
+// Composition: continues a piece token by token, as musicgen/generation/sampler.py does for a batch.
 
 class Composer {
   constructor(newModel) {
@@ -26,13 +24,20 @@ class Composer {
 
   /** The piece so far, as a score with the tick at which the prompt ends and the one where all ends. */
   get score() {
-    const step = TICKS_PER_BEAT / this.tokenizer.stepsPerBeat;
     const { tokenizer, tokens, prompt } = this;
+    const step = CONSTANTS.ticksPerBeat / tokenizer.stepsPerBeat;
     const score = withFrame(tokenizer.decode(tokens), prompt.frame);
-    const names = noteNames(score.keys, tokenizer.decode(prompt.tokens), tokenizer) ?? noteNames([], score, tokenizer);
+    const ofPrompt = noteNames(score.keys, tokenizer.decode(prompt.tokens), tokenizer);
+    const names = ofPrompt ?? noteNames([], score, tokenizer);
     const markers = score.markers.map(([tick, text]) => [tick, spelled(text, names)]);
-    const tracks = score.tracks.map((track, part) => ({ ...track, kept: part === prompt.lead }));
-    return { ...score, tracks, markers, promptEnd: prompt.endTime * step, end: this.endTime * step };
+    const tracks = score.tracks.map((track, part) => ({ ...track, isKept: part === prompt.kept }));
+    return {
+      ...score,
+      tracks,
+      markers,
+      promptEnd: prompt.endTime * step,
+      end: this.endTime * step,
+    };
   }
 
   get numBars() {
@@ -41,8 +46,9 @@ class Composer {
 
   /** Forget the music from a musical time on. */
   cut(time) {
+    const numStartTokens = this.tokenizer.startTokens.length;
     const times = this.tokenizer.times(this.tokens);
-    const first = times.findIndex((each, i) => each >= time && i >= this.tokenizer.startTokens.length);
+    const first = times.findIndex((each, i) => each >= time && i >= numStartTokens);
     if (first >= 0) this.tokens.length = first;
     this.endTime = Math.min(this.endTime, time);
   }
@@ -59,20 +65,22 @@ class Composer {
   /**
    * Add music from the end on, a token at a time.
    *
-   * @param options seed and take, which decide the random numbers; end, musical time; holdTempo,
-   *   holdMetre; params of sampleToken, and avoid_parallels
+   * @param options seed and take, which decide the random numbers; end, musical time; fixTempo,
+   *   fixTimeSignature; params of sampleToken, and avoid_parallels
    */
-  *compose({ end, seed, take = 0, holdTempo = true, holdMetre = true, params }) {
+  *compose({ end, seed, take = 0, fixTempo = true, fixTimeSignature = true, params }) {
     const { model, prompt } = this;
     const start = this.endTime;
     const random = randomNumbers(seed, take, start);
     const [temperature, filters] = model.split(params);
     yield* this.read(temperature);
-    const limit = this.tokens.length + MAX_TOKENS_PER_BAR * Math.ceil((end - start) / prompt.barLength);
+    const numBars = Math.ceil((end - start) / prompt.barLength);
+    const mostTokens = this.tokens.length + CONSTANTS.maxTokensPerBar * numBars;
     model.grammar.afterPrompt(prompt.tokens);
-    model.grammar.hold(holdTempo, holdMetre);
+    model.grammar.fixTempo(fixTempo);
+    model.grammar.fixTimeSignature(fixTimeSignature);
     model.grammar.forbidParallels(params.avoid_parallels);
-    while (this.tokens.length < limit) {
+    while (this.tokens.length < mostTokens) {
       const { grammar } = model;
       const allowed = grammar.allowed(this.mask, { end: false, notBefore: start });
       const token = sampleToken(model.logits, allowed, filters, random());
@@ -94,35 +102,56 @@ class Composer {
    */
   accompany({ seed, take = 0, params }) {
     const melody = this.tokenizer.withMelodyAhead(this.tokens);
-    this.begin({ ...this.prompt, tokens: [], endTime: melody.endTime, lead: melody.lead });
+    this.begin({ ...this.prompt, tokens: [], endTime: melody.endTime, kept: melody.kept });
     this.endTime = 0;
     return this.#fill(melody, randomNumbers(seed, take, 0), params);
   }
 
-  *#fill({ given, lead, written }, random, params) {
+  *#fill({ conditioning, kept, targets }, random, params) {
     const { model, tokenizer, prompt } = this;
     const [temperature, filters] = model.split(params);
-    // What guidance leads away from: the model that hears the melody a tritone away.
-    const other = params.guidance === 1 ? null : (this.other ??= Object.assign(this.newModel(), { maxSnapshots: 0 }));
-    const guided = (logit, i) => other.logits[i] + params.guidance * (logit - other.logits[i]);
-    const logits = () => (other ? model.logits.map(guided) : model.logits);
+    const negative = params.guidance === 1 ? null : this.#negativeModel();
     try {
-      model.rewind([], prompt.barLength, temperature);
-      other?.rewind([], prompt.barLength, temperature);
+      for (const each of [model, negative]) each?.rewind([], prompt.barLength, temperature);
       model.grammar.forbidParallels(params.avoid_parallels);
-      model.grammar.give(lead, written);
-      for (let at = 0; at < given.length; at++) {
-        const until = tokenizer.hasParts ? given[at + 1] : undefined;
-        const token = given[at] ?? sampleToken(logits(), model.grammar.allowed(this.mask, { until }), filters, random());
-        other?.feed(given[at] === null ? token : tokenizer.away[token]);
-        if (given[at] === null && until !== undefined) at += token === until ? 1 : -1;
+      model.grammar.keepPart(kept, targets);
+      for (let i = 0; i < conditioning.length; i++) {
+        // Tokens with parts have any number of others at a null, until the token that follows it.
+        const until = tokenizer.hasParts ? conditioning[i + 1] : undefined;
+        const isSampled = conditioning[i] === null;
+        let token = conditioning[i];
+        if (isSampled) {
+          const logits = guided(model.logits, negative?.logits, params.guidance);
+          token = sampleToken(
+            logits,
+            model.grammar.allowed(this.mask, { until }),
+            filters,
+            random(),
+          );
+          if (until !== undefined) i += token === until ? 1 : -1;
+        }
+        negative?.feed(isSampled ? token : tokenizer.negativePrompt[token]);
         this.tokens.push(token);
         model.feed(token);
         this.endTime = model.grammar.complete;
         yield;
       }
-    } finally { // the melody stays if the work is interrupted
-      this.begin({ ...prompt, tokens: tokenizer.withMelody(this.tokens, given, prompt.endTime) });
+    } finally {
+      // the melody stays if the work is interrupted
+      const tokens = tokenizer.withMelody(this.tokens, conditioning, prompt.endTime);
+      this.begin({ ...prompt, tokens });
     }
   }
+
+  /** Return the model that reads the negative prompt: the melody in a wrong key. */
+  #negativeModel() {
+    this.negative ??= Object.assign(this.newModel(), { maxSnapshots: 0 }); // it never goes back
+    return this.negative;
+  }
+}
+
+/** Return logits moved away from those under a negative prompt, if there is one. */
+function guided(logits, negative, guidance) {
+  if (!negative) return logits;
+  return logits.map((logit, i) => negative[i] + guidance * (logit - negative[i]));
 }

@@ -1,15 +1,15 @@
 // Keys to play on: on the screen, of the computer, and of a MIDI keyboard.
 
 const COMPUTER_KEYS = "awsedftgyhujkolp;"; // from C, black keys in the row above
-const LOUD = 90; // velocity of keys without one
+const KEY_VELOCITY = 90; // of the keys on the screen and of the computer
 
 class Keyboard {
   /**
    * @param element where the keys are put
-   * @param heard press(pitch, velocity) and release(pitch)
+   * @param listener press(pitch, velocity) and release(pitch)
    */
-  constructor(element, heard) {
-    Object.assign(this, { element, heard });
+  constructor(element, listener) {
+    Object.assign(this, { element, listener });
     this.down = new Map(); // what holds each pitch: a pointer, a key or MIDI
     this.octave = 4;
     this.show();
@@ -24,11 +24,16 @@ class Keyboard {
 
   /** Draw as many octaves as there is room for, around the one of the computer's keys. */
   show() {
-    const octaves = Math.max(1, Math.min(4, Math.floor(this.element.parentElement.clientWidth / 190)));
+    const octaves = Math.max(
+      1,
+      Math.min(4, Math.floor(this.element.parentElement.clientWidth / 190)),
+    );
     const lowest = 12 * (this.octave + 1 - Math.floor((octaves - 1) / 2));
     if (this.shown === `${lowest} ${octaves}`) return;
     this.shown = `${lowest} ${octaves}`;
-    this.element.replaceChildren(...Array.from({ length: 12 * octaves + 1 }, (_, i) => this.#key(lowest + i)));
+    this.element.replaceChildren(
+      ...Array.from({ length: 12 * octaves + 1 }, (_, i) => this.#key(lowest + i)),
+    );
   }
 
   #key(pitch) {
@@ -54,13 +59,13 @@ class Keyboard {
     if (this.down.has(pitch) || pitch > 127) return;
     this.down.set(pitch, holder);
     this.#mark(pitch, true);
-    this.heard.press(pitch, velocity);
+    this.listener.press(pitch, velocity);
   }
 
   release(pitch) {
     if (!this.down.delete(pitch)) return;
     this.#mark(pitch, false);
-    this.heard.release(pitch);
+    this.listener.release(pitch);
   }
 
   #mark(pitch, on) {
@@ -79,7 +84,7 @@ class Keyboard {
     const pitch = found && this.element.contains(found) ? Number(found.dataset.pitch) : null;
     if (this.down.get(pitch) === event.pointerId) return;
     this.#releaseOf(event.pointerId);
-    if (pitch !== null) this.press(pitch, LOUD, event.pointerId);
+    if (pitch !== null) this.press(pitch, KEY_VELOCITY, event.pointerId);
   }
 
   /** Play with the computer's keys; return whether the key was one of them. */
@@ -87,14 +92,15 @@ class Keyboard {
     const number = COMPUTER_KEYS.indexOf(event.key.toLowerCase());
     if (number < 0 || event.key.length !== 1) return false;
     const pitch = 12 * (this.octave + 1) + number;
-    if (event.type === "keydown" && !event.repeat) this.press(pitch, LOUD, event.code);
+    if (event.type === "keydown" && !event.repeat) this.press(pitch, KEY_VELOCITY, event.code);
     if (event.type === "keyup") this.#releaseOf(event.code);
     return true;
   }
 
   /** Listen to MIDI keyboards; return a line on what there is. */
   async connectMidi() {
-    if (!navigator.requestMIDIAccess) return "This browser has no Web MIDI: a MIDI keyboard cannot be used here, Chrome and Edge can.";
+    if (!navigator.requestMIDIAccess)
+      return "This browser has no Web MIDI: a MIDI keyboard cannot be used here, Chrome and Edge can.";
     let access;
     try {
       access = await navigator.requestMIDIAccess();
@@ -102,12 +108,15 @@ class Keyboard {
       return "The browser does not let this page use MIDI keyboards.";
     }
     const connect = () => {
-      for (const input of access.inputs.values()) input.onmidimessage = ({ data }) => this.#midi(data);
+      for (const input of access.inputs.values())
+        input.onmidimessage = ({ data }) => this.#midi(data);
     };
     access.onstatechange = connect;
     connect();
     const names = [...access.inputs.values()].map((input) => input.name);
-    return names.length ? `Listening to ${names.join(", ")}.` : "No MIDI keyboard is connected; plug one in, and play.";
+    return names.length
+      ? `Listening to ${names.join(", ")}.`
+      : "No MIDI keyboard is connected; plug one in, and play.";
   }
 
   #midi([status, pitch, velocity]) {

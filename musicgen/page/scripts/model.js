@@ -18,7 +18,9 @@ function fromHalf(bytes, first, size) {
 function arrayOf([type, size, stored, first], bytes) {
   const Kind = ARRAYS[type];
   if (stored === "h") return fromHalf(bytes, first, size);
-  return stored ? new Kind(bytes.slice(first, first + size * Kind.BYTES_PER_ELEMENT)) : new Kind(size);
+  return stored
+    ? new Kind(bytes.slice(first, first + size * Kind.BYTES_PER_ELEMENT))
+    : new Kind(size);
 }
 
 class Model {
@@ -30,9 +32,9 @@ class Model {
   constructor({ buffers, inputs, states, coordinates }, compile, bytes, tokenizer) {
     this.arrays = buffers.map((buffer) => arrayOf(buffer, bytes));
     this.step = compile(this.arrays);
-    const given = (name) => this.arrays[inputs[name]];
-    [this.token, this.positions, this.logits] = ["tokens", "positions", "logits"].map(given);
-    this.ofHead = given("temperature"); // undefined without a copy head
+    const array = (name) => this.arrays[inputs[name]];
+    [this.token, this.positions, this.logits] = ["tokens", "positions", "logits"].map(array);
+    this.copyTemperature = array("temperature"); // undefined without a copy head
     this.temperature = 1;
     this.states = states.map((number) => this.arrays[number]);
     Object.assign(this, { tokenizer, coordinates });
@@ -54,20 +56,25 @@ class Model {
   /** Return the temperature of a copy head, and the params that sampleToken gets with it. */
   split(params) {
     const { temperature } = params;
-    return this.ofHead && temperature > 0 ? [temperature, { ...params, temperature: 1 }] : [1, params];
+    if (this.copyTemperature && temperature > 0)
+      return [temperature, { ...params, temperature: 1 }];
+    return [1, params];
   }
 
   /**
    * Go back to the longest beginning of `tokens` that the model has read; return its length, from
    * which on they must be fed.
    *
-   * @param temperature of a copy head, for the logits after the tokens
+   * @param temperature that of a copy head, for the logits after the tokens
    */
   rewind(tokens, barLength, temperature = this.temperature) {
     if (barLength !== this.barLength) this.reset(barLength);
+    const shorter = Math.min(tokens.length, this.tokens.length);
     let same = 0;
-    while (same < tokens.length && same < this.tokens.length && tokens[same] === this.tokens[same]) same++;
-    if (same < this.tokens.length || temperature !== this.temperature) same = Math.min(same, tokens.length - 1);
+    while (same < shorter && tokens[same] === this.tokens[same]) same++;
+    // The last token is read again where its logits are not those that the model has now.
+    const hasOtherLogits = same < this.tokens.length || temperature !== this.temperature;
+    if (hasOtherLogits) same = Math.min(same, tokens.length - 1);
     this.temperature = temperature;
     if (same === this.tokens.length) return same;
     this.snapshots = this.snapshots.filter((each) => each.length <= same);
@@ -86,7 +93,7 @@ class Model {
     this.grammar.advance(token);
     this.token[0] = token;
     this.positions.set(this.places.next(token, this.grammar));
-    this.ofHead?.fill(this.temperature);
+    this.copyTemperature?.fill(this.temperature);
     this.step();
     this.tokens.push(token);
     if (this.tokens.length % SNAPSHOT_TOKENS) return;
@@ -94,14 +101,19 @@ class Model {
     this.snapshots.push(this.#snapshot(old));
   }
 
-  /** Return what `restore` takes, in the memory of an old snapshot if there is one. */
+  /** Return a snapshot, in the memory of an old one if there is one. */
   #snapshot(old) {
     const copies = [...this.states, this.logits].map((array, i) => {
       if (!old) return array.slice();
       old.copies[i].set(array);
       return old.copies[i];
     });
-    return { length: this.tokens.length, copies, grammar: this.grammar.copy(), places: this.places.copy() };
+    return {
+      length: this.tokens.length,
+      copies,
+      grammar: this.grammar.copy(),
+      places: this.places.copy(),
+    };
   }
 
   #restore({ copies, grammar, places }) {

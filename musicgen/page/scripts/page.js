@@ -3,14 +3,23 @@
 // The page: its worker, the piece, the player, the keys to play on, and the controls.
 
 const RETAKEN_BARS = 4;
-const MOST_BARS = 999;
-const MOST_BYTES = 20e6; // of a file; the worker refuses more
-const SHORTEST = 1920; // ticks that the roll shows at least
-const AHEAD = 1; // bars before the end of what is composed at which an answer is composed on
+const MAX_BARS = 999; // added at a time
+const MAX_FILE_BYTES = 20e6; // the worker refuses larger files
+const BAR_TICKS = 4 * CONSTANTS.ticksPerBeat; // of 4/4
+const MIN_TICKS_SHOWN = BAR_TICKS;
 
-const NOTHING = { ticksPerBeat: 480, tracks: [], tempos: [], signatures: [], markers: [], end: SHORTEST, promptEnd: 0 };
+const NOTHING = {
+  ticksPerBeat: CONSTANTS.ticksPerBeat,
+  tracks: [],
+  tempos: [],
+  signatures: [],
+  markers: [],
+  end: MIN_TICKS_SHOWN,
+  promptEnd: 0,
+};
 
-const greatestEnd = (notes) => notes.reduce((end, [onset, duration]) => Math.max(end, onset + duration), 0);
+const greatestEnd = (notes) =>
+  notes.reduce((end, [onset, duration]) => Math.max(end, onset + duration), 0);
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const byId = (id) => document.getElementById(id);
 
@@ -22,13 +31,15 @@ class Page {
     this.answering = null; // { at, time } of the answer that has not begun to sound
     this.recorder = null; // of a first phrase without answer mode
     this.phrases = []; // of answer mode: first tick, last tick, whose
-    this.heard = new Map(); // sounds of the keys that are down
+    this.sounding = new Map(); // what the synthesiser plays for each key that is down
     this.piece = new Piece(new Score(payloadOf(NOTHING)));
-    this.roll = new Roll(document.querySelector(".roll"), this.piece.score, (track) => this.piece.audible(track));
+    this.roll = new Roll(document.querySelector(".roll"), this.piece.score, (track) =>
+      this.piece.audible(track),
+    );
     this.player = new Player(this.piece, Number(byId("volume").value), this);
     this.live = new Live(this);
     this.controls = findControls();
-    this.stepTicks = 480 / CONTENT.tables.stepsPerBeat;
+    this.stepTicks = CONSTANTS.ticksPerBeat / CONTENT.tables.stepsPerBeat;
     worker.onmessage = ({ data: { kind, ...content } }) => this[`on_${kind}`](content);
     this.show();
   }
@@ -39,24 +50,26 @@ class Page {
 
   // Messages of the worker
 
-  on_piece({ score, numBars, done, planned = 0, kept, of, name }) {
+  on_piece({ score, numBars, done, planned = 0, numRead, numInFile, name }) {
     if (name !== undefined) this.#forget({ name, isFile: true });
     const before = this.piece.score;
     // What is to come has room already.
-    const end = Math.max(score.end, planned, SHORTEST);
+    const end = Math.max(score.end, planned, MIN_TICKS_SHOWN);
     const isTalk = this.phrases.length > 0;
     const promptEnd = isTalk ? 0 : score.promptEnd; // marks say who played what
     const shown = new Score(payloadOf({ ...score, end, promptEnd }, this.phrases));
     const isNew = !before.notes.length || shown.end < before.end;
     this.composedEnd = shown.secondsAt(score.end);
     shown.duration = this.composing && !done ? Infinity : this.composedEnd; // the player waits
-    if (shown.tracks.length !== this.piece.switches.length) this.piece.switches = shown.tracks.map(() => ({ mute: false, solo: false }));
+    if (shown.tracks.length !== this.piece.switches.length)
+      this.piece.switches = shown.tracks.map(() => ({ mute: false, solo: false }));
     this.piece.score = shown;
     this.numBars = numBars;
     this.hasNew = score.end > score.promptEnd;
     this.roll.setScore(shown, { fit: isNew });
-    if (of > kept) this.say(`The first ${kept} of ${of} bars are kept as the beginning; change it below.`);
-    else if (kept) this.say(`${counted(kept, "bar")}. Press Continue.`);
+    if (numInFile > numRead)
+      this.say(`It begins with the first ${numRead} of ${numInFile} bars; change that below.`);
+    else if (numRead) this.say(`${counted(numRead, "bar")}. Press Continue.`);
     if (planned) this.#sound();
     this.#showParts(shown);
     this.show();
@@ -66,12 +79,14 @@ class Page {
   #showParts({ notes }) {
     const parts = CONTENT.tables.tracks.map(({ name }, i) => {
       const [part, swatch] = [document.createElement("li"), document.createElement("span")];
-      const kind = notes.every((note) => note.track !== i || note.kept) ? "kept" : "";
-      swatch.className = `swatch track-${i % NUM_TRACK_COLOURS} ${kind}`;
+      const isKept = notes.every((note) => note.track !== i || note.kept);
+      swatch.className = `swatch track-${i % NUM_TRACK_COLOURS} ${isKept ? "kept" : ""}`;
       part.append(swatch, name);
       return part;
     });
-    byId("legend").replaceChildren(...parts.filter((_, i) => notes.some(({ track }) => track === i)));
+    byId("legend").replaceChildren(
+      ...parts.filter((_, i) => notes.some(({ track }) => track === i)),
+    );
   }
 
   /** Play what has just been composed, unless it plays already. */
@@ -95,7 +110,10 @@ class Page {
     this.composing = false;
     const speed = Math.round((1000 * tokens) / milliseconds);
     const isSilent = !this.piece.score.notes.some(({ start }) => start > this.from - 0.001);
-    if (isSilent) this.say("It wrote no note: the beginning is probably unlike the music that it learned. Try another take.");
+    if (isSilent)
+      this.say(
+        "It wrote no note: the beginning is probably unlike the music that it learned. Try another take.",
+      );
     else if (!this.isLive) this.say(`${speed} tokens a second.`);
     this.show();
   }
@@ -124,27 +142,29 @@ class Page {
     return {
       temperature: Number(byId("temperature").value),
       seed: Number(byId("seed").value) || 0,
-      holdTempo: byId("hold-tempo")?.checked ?? true,
-      holdMetre: byId("hold-metre")?.checked ?? true,
+      fixTempo: byId("fix-tempo")?.checked ?? true,
+      fixTimeSignature: byId("fix-time-signature")?.checked ?? true,
     };
   }
 
   async open(file) {
     try {
-      const bytes = new Uint8Array(await file.slice(0, MOST_BYTES + 1).arrayBuffer());
-      this.send("open", { bytes, maxBars: this.keptBars, name: file.name.replace(/\.midi?$/i, "") });
+      const bytes = new Uint8Array(await file.slice(0, MAX_FILE_BYTES + 1).arrayBuffer());
+      this.send("open", { bytes, maxBars: this.maxBars, name: file.name.replace(/\.midi?$/i, "") });
     } catch {
       this.say(`${file.name} cannot be read.`, true);
     }
   }
 
-  get keptBars() {
-    return Math.max(1, Number(byId("kept").value) || 1);
+  /** The bars of a file with which a piece begins, at most. */
+  get maxBars() {
+    return Math.max(1, Number(byId("file-bars").value) || 1);
   }
 
-  keep() {
+  /** Begin again with the first bars of the file. */
+  begin() {
     this.player.stop();
-    this.send("keep", { maxBars: this.keptBars });
+    this.send("begin", { maxBars: this.maxBars });
   }
 
   clear() {
@@ -152,10 +172,10 @@ class Page {
     this.send("clear");
   }
 
-  #forget(of) {
+  #forget(file) {
     this.player.stop();
     this.live.stop();
-    Object.assign(this, { recorder: null, composing: false, take: 0, phrases: [], ...of });
+    Object.assign(this, { recorder: null, composing: false, take: 0, phrases: [], ...file });
     this.piece.score = new Score(payloadOf(NOTHING));
     this.say("");
   }
@@ -167,7 +187,7 @@ class Page {
       return this.show();
     }
     this.take = 0;
-    const bars = Math.min(MOST_BARS, Math.max(1, Number(byId("bars").value) || 1));
+    const bars = Math.min(MAX_BARS, Math.max(1, Number(byId("bars").value) || 1));
     this.#compose("compose", { bars }, this.composedEnd);
   }
 
@@ -204,7 +224,10 @@ class Page {
     this.channel ??= synth.channel(1);
     const { voice } = CONTENT.tables.tracks[CONTENT.tables.played];
     const when = synth.context.currentTime;
-    this.heard.set(pitch, synth.note(voice, this.channel, { when, pitch, velocity, duration: 20 }));
+    this.sounding.set(
+      pitch,
+      synth.note(voice, this.channel, { when, pitch, velocity, duration: 20 }),
+    );
     if (this.isLive) this.live.press(pitch, velocity);
     else if (this.recorder || (!this.piece.score.notes.length && !this.composing)) {
       this.recorder ??= new Recorder();
@@ -213,10 +236,11 @@ class Page {
   }
 
   release(pitch) {
-    this.player.synth.release(this.heard.get(pitch) ?? []);
-    this.heard.delete(pitch);
+    this.player.synth.release(this.sounding.get(pitch) ?? []);
+    this.sounding.delete(pitch);
     if (this.isLive) this.live.release(pitch);
-    else if (this.recorder && !this.composing && this.piece.score.promptEnd === 0) this.#record(pitch);
+    else if (this.recorder && !this.composing && this.piece.score.promptEnd === 0)
+      this.#record(pitch);
   }
 
   /** Make what was played the piece. */
@@ -230,14 +254,14 @@ class Page {
     this.say(`${Math.round(bpm)} quarters a minute. Play on, or press Continue.`);
   }
 
-  /** Return the tempo of what is played: that of the piece, a fixed one, or the one heard. */
-  tempo(heard) {
+  /** Return the tempo of what is played: that of the piece, a fixed one, or the estimated one. */
+  tempo(estimated) {
     const { score } = this.piece;
     if (this.isLive ? !this.live.phrase.isFirst : score.promptEnd > 0) {
       return 60 / (score.tempo.at(-1)[2] * score.ticksPerBeat);
     }
-    if (byId("follow").checked && heard) byId("tempo").value = heard;
-    return Number(byId("tempo").value) || USUAL;
+    if (byId("follow").checked && estimated) byId("tempo").value = estimated;
+    return Number(byId("tempo").value) || USUAL_TEMPO;
   }
 
   /** End what is being composed, such as an answer, since somebody plays. */
@@ -258,7 +282,11 @@ class Page {
     this.answering = { at, time };
     this.composing = true;
     this.from = this.piece.score.secondsAt(at * this.stepTicks);
-    this.send("answer", { at, steps: ANSWER_BARS * 4 * CONTENT.tables.stepsPerBeat, settings: { ...this.settings, take: this.take++ } });
+    this.send("answer", {
+      at,
+      steps: ANSWER_BARS * 4 * CONTENT.tables.stepsPerBeat,
+      settings: { ...this.settings, take: this.take++ },
+    });
     this.say("Answering. Play when you like.");
     this.show();
   }
@@ -279,7 +307,7 @@ class Page {
       this.waiting = this.composedEnd;
       this.player.pause();
     }
-    const bar = this.piece.score.secondsAt(1920 * AHEAD);
+    const bar = this.piece.score.secondsAt(BAR_TICKS);
     if (this.isLive && !this.composing && position + bar > this.composedEnd) {
       this.composing = true;
       this.piece.score.duration = Infinity;
@@ -298,8 +326,10 @@ class Page {
     byId("retake").disabled = this.composing || this.isLive || !this.hasNew;
     byId("accompany").disabled = this.composing || this.isLive || !hasNotes;
     byId("save").disabled = !hasNotes;
-    byId("kept-row").hidden = !this.isFile;
-    byId("summary").textContent = hasNotes ? `${counted(this.numBars, "bar")}, ${counted(score.notes.length, "note")}` : "No music yet";
+    byId("file-bars-row").hidden = !this.isFile;
+    byId("summary").textContent = hasNotes
+      ? `${counted(this.numBars, "bar")}, ${counted(score.notes.length, "note")}`
+      : "No music yet";
   }
 
   say(words, isError = false) {

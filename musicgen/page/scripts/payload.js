@@ -1,42 +1,54 @@
 // A score of the worker as the data that the roll and the player of the report read.
 
-const DEFAULT_BPM = 120; // of a MIDI file without a tempo
-const CHORD_SUFFIXES = { M: "", M7: "maj7", m: "m", m7: "m7", 7: "7", sus2: "sus2", sus4: "sus4", o: "dim", o7: "dim7", "/o7": "m7♭5", "+": "aug" };
-
 const differences = (values) => values.map((value, i) => value - (values[i - 1] ?? 0));
 
+/**
+ * Return the piece as score_payload in musicgen/report/payload.py does.
+ *
+ * @param marks passages to mark: first tick, last tick, text
+ */
 function payloadOf(score, marks = []) {
   const { ticksPerBeat, end, promptEnd } = score;
   const signatures = [...score.signatures];
-  if (!signatures.length || signatures[0][0] > 0) signatures.unshift([0, 4, 4]);
+  if (!signatures.length || signatures[0][0] > 0)
+    signatures.unshift([0, ...CONSTANTS.timeSignature]);
   const bars = [];
-  signatures.forEach(([tick, top, bottom], i) => {
-    const bar = (4 * ticksPerBeat * top) / bottom;
+  signatures.forEach(([tick, numerator, denominator], i) => {
+    const length = (4 * ticksPerBeat * numerator) / denominator;
     const stop = signatures[i + 1]?.[0] ?? end;
-    for (let start = tick; start < stop; start += bar) bars.push(start);
+    for (let start = tick; start < stop; start += length) bars.push(start);
   });
   return {
     ticksPerBeat,
     end: Math.max(end, 1),
     promptEnd: promptEnd < end ? promptEnd : 0,
     tempo: tempoMap(score),
-    meters: signatures.map(([tick, top, bottom]) => [tick, (4 * ticksPerBeat) / bottom, `${top}/${bottom}`]),
+    meters: signatures.map(([tick, n, d]) => [tick, (4 * ticksPerBeat) / d, `${n}/${d}`]),
     bars: differences(bars.length ? bars : [0]),
     markers: score.markers.map(([tick, text]) => [tick, chordLabel(text)]),
     marks,
-    tracks: score.tracks.map(({ voice, notes, kept }) => {
-      const sorted = notes.toSorted((a, b) => a[0] - b[0]);
-      const column = (i) => sorted.map((note) => note[i]);
-      const own = column(0).map((onset) => Number(kept && onset < promptEnd)); // of the melody that others were written to
-      return { voice, kept: own, onset: differences(column(0)), duration: column(1), pitch: column(2), velocity: column(3) };
-    }),
+    tracks: score.tracks.map((track) => trackPayload(track, promptEnd)),
+  };
+}
+
+function trackPayload({ voice, notes, isKept }, promptEnd) {
+  const sorted = notes.toSorted((a, b) => a[0] - b[0]);
+  const column = (i) => sorted.map((note) => note[i]);
+  const onsets = column(0);
+  return {
+    voice,
+    kept: onsets.map((onset) => Number(isKept && onset < promptEnd)),
+    onset: differences(onsets),
+    duration: column(1),
+    pitch: column(2),
+    velocity: column(3),
   };
 }
 
 /** Return segments of constant tempo from tick 0 on: [first tick, its time in s, s per tick]. */
 function tempoMap({ tempos, ticksPerBeat }) {
   const changes = [...tempos];
-  if (!changes.length || changes[0][0] > 0) changes.unshift([0, DEFAULT_BPM]);
+  if (!changes.length || changes[0][0] > 0) changes.unshift([0, CONSTANTS.tempo]);
   let [tick, second, rate] = [0, 0, 0];
   return changes.map(([next, bpm]) => {
     second += (next - tick) * rate;
@@ -49,5 +61,6 @@ function tempoMap({ tempos, ticksPerBeat }) {
 function chordLabel(text) {
   const [root, quality] = text.split("_");
   if (root === "N" && quality === "N") return "N.C.";
-  return quality in CHORD_SUFFIXES ? root + CHORD_SUFFIXES[quality] : text;
+  const { chordSuffixes } = CONSTANTS;
+  return quality in chordSuffixes ? root + chordSuffixes[quality] : text;
 }

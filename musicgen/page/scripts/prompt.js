@@ -1,75 +1,109 @@
 // Prompts: the beginning of a piece in bars, as musicgen/generation/prompts.py cuts it.
 
-const MAX_EMPTY_BARS = 64;
-
 /**
  * Return the first bars of a score, from the first that has a note: tokens, the musical time at which
- * the continuation begins, the steps in its last bar, and the tempi and metre that tokens lack.
+ * the continuation begins, the steps in its last bar, and the tempi and time signature that tokens lack.
  *
  * @param maxBars bars to keep at most
  */
 function makePrompt(tokenizer, score, maxBars) {
   const barLength = tokenizer.barLength(score);
   const encoded = tokenizer.encode(score);
-  const grid = tokenizer.decode(encoded);
-  if (!allNotes(grid).length) {
-    throw new UserError("no note that this model's vocabulary can represent; give another piece");
-  }
-  const step = TICKS_PER_BEAT / tokenizer.stepsPerBeat;
   const bars = tokenizer.barStarts(encoded, barLength);
-  const onsets = allNotes(grid).map(([onset]) => onset / step);
-  const barAt = (time) => bars.findLastIndex((start) => start <= time);
-  const [first, final] = [barAt(least(onsets)), barAt(greatest(onsets))];
+  const [first, final] = barsWithNotes(tokenizer, encoded, bars);
   const last = Math.min(first + maxBars - 1, final);
-  let lastBar = barLength;
-  if (last + 1 < bars.length) lastBar = bars[last + 1] - bars[last];
-  else if (tokenizer.barTokens) {
-    lastBar = tokenizer.bar_lengths[encoded.findLast((token) => within(token, tokenizer.barTokens)) - tokenizer.barTokens[0]];
-  }
+  const lastBar = lengthOfBar(tokenizer, encoded, bars, last, barLength);
   const startTime = bars[first];
   const endTime = bars[last] - startTime + lastBar;
-  let tokens = first ? tokenizer.fromBar(encoded, first, barLength) : encoded;
-  const cut = tokenizer.times(tokens).findIndex((time) => time >= endTime);
-  tokens = cut < 0 ? tokens : tokens.slice(0, cut);
-  tokens = tokens.filter((token) => token !== tokenizer.eos);
+  const fromFirst = first ? tokenizer.fromBar(encoded, first, barLength) : encoded;
+  const tokens = tokensBefore(tokenizer, fromFirst, endTime).filter(
+    (token) => token !== tokenizer.eos,
+  );
   const startTick = Math.round((startTime * score.ticksPerBeat) / tokenizer.stepsPerBeat);
-  const prompt = { tokens, endTime, barLength: lastBar, numBars: last - first + 1, allBars: final - first + 1 };
-  return { ...prompt, frame: frameOf(score, startTick) };
+  return {
+    tokens,
+    endTime,
+    barLength: lastBar,
+    numBars: last - first + 1,
+    allBars: final - first + 1,
+    frame: frameOf(score, startTick),
+  };
 }
 
-/** Return a score without its silences of more than 64 bars, as musicgen/tokenization/whole_bars.py has it. */
+/** Return the numbers of the first and of the last bar in which a note begins. */
+function barsWithNotes(tokenizer, encoded, bars) {
+  const onsets = allNotes(tokenizer.decode(encoded)).map(([onset]) => onset);
+  if (!onsets.length) {
+    throw new UserError("no note that this model's vocabulary can represent; give another piece");
+  }
+  const step = CONSTANTS.ticksPerBeat / tokenizer.stepsPerBeat;
+  const barAt = (tick) => bars.findLastIndex((start) => start <= tick / step);
+  return [barAt(least(onsets)), barAt(greatest(onsets))];
+}
+
+/** Return the grid steps in a bar of encoded music. */
+function lengthOfBar(tokenizer, encoded, bars, number, usualLength) {
+  if (number + 1 < bars.length) return bars[number + 1] - bars[number];
+  if (!tokenizer.barTokens) return usualLength;
+  const lastBar = encoded.findLast((token) => within(token, tokenizer.barTokens));
+  return tokenizer.bar_lengths[lastBar - tokenizer.barTokens[0]];
+}
+
+/** Return the first tokens of a piece, before a musical time. */
+function tokensBefore(tokenizer, tokens, time) {
+  const end = tokenizer.times(tokens).findIndex((each) => each >= time);
+  return end < 0 ? tokens : tokens.slice(0, end);
+}
+
+/** Return a score without its long silences, as musicgen/tokenization/whole_bars.py has it. */
 function withoutLongGaps(score) {
+  const gaps = longGaps(score, CONSTANTS.maxEmptyBars);
+  const move = (tick) => {
+    const removed = gaps.map(([first, last]) => Math.max(0, Math.min(tick, last) - first));
+    return tick - removed.reduce((sum, length) => sum + length, 0);
+  };
+  const moved = (events) => events.map(([tick, ...rest]) => [move(tick), ...rest]);
+  return {
+    ...score,
+    tracks: score.tracks.map((track) => ({ ...track, notes: moved(track.notes) })),
+    tempos: moved(score.tempos),
+    signatures: moved(score.signatures),
+    keys: moved(score.keys),
+    markers: moved(score.markers),
+  };
+}
+
+/** Return the ticks between which whole bars are silent, more than `maxBars` at a time. */
+function longGaps(score, maxBars) {
   const notes = allNotes(score).sort((a, b) => a[0] - b[0]);
-  const lines = barsOf(score, 2 ** 16).map(([start]) => start);
+  const barLines = barsOf(score, 2 ** 16).map(([start]) => start);
   const gaps = [];
   let end = 0;
   for (const [onset, duration] of notes) {
-    if (onset - end > MAX_EMPTY_BARS * score.ticksPerBeat) {
-      const first = lines.findIndex((line) => line >= end);
-      const last = lines.findLastIndex((line) => line <= onset);
-      if (last - first > MAX_EMPTY_BARS) gaps.push([lines[first], lines[last]]);
+    if (onset - end > maxBars * score.ticksPerBeat) {
+      const first = barLines.findIndex((line) => line >= end);
+      const last = barLines.findLastIndex((line) => line <= onset);
+      if (last - first > maxBars) gaps.push([barLines[first], barLines[last]]);
     }
     end = Math.max(end, onset + duration);
   }
-  const move = (tick) => gaps.reduce((now, [first, last]) => now - Math.max(0, Math.min(tick, last) - first), tick);
-  const moved = (events) => events.map(([tick, ...rest]) => [move(tick), ...rest]);
-  const tracks = score.tracks.map((track) => ({ ...track, notes: moved(track.notes) }));
-  const [tempos, signatures, keys, markers] = [score.tempos, score.signatures, score.keys, score.markers].map(moved);
-  return { ...score, tracks, tempos, signatures, keys, markers };
+  return gaps;
 }
 
-/** Return the tempi, the metres and the key of a score from a tick on, in ticks of decoded scores. */
+/** Return the tempi, time signature and key of a score from a tick on, in ticks of decoded scores. */
 function frameOf(score, start) {
+  const scale = (tick) =>
+    Math.floor((Math.max(0, tick - start) * CONSTANTS.ticksPerBeat) / score.ticksPerBeat);
   const from = (events) => {
     const before = events.filter(([tick]) => tick <= start).slice(-1);
-    const scale = (tick) => Math.floor((Math.max(0, tick - start) * TICKS_PER_BEAT) / score.ticksPerBeat);
-    return [...before, ...events.filter(([tick]) => tick > start)].map(([tick, ...rest]) => [scale(tick), ...rest]);
+    const after = events.filter(([tick]) => tick > start);
+    return [...before, ...after].map(([tick, ...rest]) => [scale(tick), ...rest]);
   };
   const keys = score.keys?.slice(0, 1).map(([, fifths]) => [0, fifths]);
   return { tempos: from(score.tempos), signatures: from(score.signatures).slice(0, 1), keys };
 }
 
-/** Return a decoded score with the tempi, metres and key of a frame where it has none. */
+/** Return a decoded score with the tempi, time signature and key of a frame where it has none. */
 function withFrame(score, frame) {
   const tempos = score.tempos.length ? score.tempos : frame.tempos;
   const signatures = score.signatures.length ? score.signatures : frame.signatures;
@@ -77,27 +111,35 @@ function withFrame(score, frame) {
 }
 
 /** Return a piece with notes that somebody played after it, in ticks of decoded scores. */
-function joinNotes(base, tokenizer, notes, bpm) {
-  const tracks = base.tracks.map((track, i) => (i === tokenizer.played ? { ...track, notes: [...track.notes, ...notes] } : track));
-  const tempos = base.tempos.length ? base.tempos : [[0, bpm]];
-  const score = { ...base, tracks, tempos };
-  if (!base.markers.length) return score;
+function joinNotes(piece, tokenizer, notes, bpm) {
+  const tracks = piece.tracks.map((track, i) => {
+    return i === tokenizer.played ? { ...track, notes: [...track.notes, ...notes] } : track;
+  });
+  const tempos = piece.tempos.length ? piece.tempos : [[0, bpm]];
+  const score = { ...piece, tracks, tempos };
+  if (!piece.markers.length) return score;
   // The chords of the piece stay; those of what was played are recognised.
   const first = notes[0][0];
-  const found = recogniseChords(score, tokenizer.recognition).map(([tick, chord]) => [tick, tokenizer.chordNames[chord]]);
-  const now = [first, latestAt(found, first)[1]];
-  const markers = [...base.markers.filter(([tick]) => tick < first), now, ...found.filter(([tick]) => tick > first)];
-  return { ...score, markers };
+  const recognised = recogniseChords(score, tokenizer.recognition).map(([tick, chord]) => [
+    tick,
+    tokenizer.chordNames[chord],
+  ]);
+  const [before, after] = [
+    piece.markers.filter(([tick]) => tick < first),
+    recognised.filter(([tick]) => tick > first),
+  ];
+  return { ...score, markers: [...before, [first, latestAt(recognised, first)[1]], ...after] };
 }
 
 /**
  * Return the prompt of all music before a musical time, at which the continuation begins. Until then,
  * voices without bars hold their last notes: they would stay silent after a rest.
  */
-function livePrompt(tokenizer, score, at) {
+function livePrompt(tokenizer, score, time) {
   const whole = makePrompt(tokenizer, score, Infinity);
-  const cut = tokenizer.times(whole.tokens).findIndex((time) => time >= at);
-  const tokens = cut < 0 ? whole.tokens : whole.tokens.slice(0, cut);
-  while (!tokenizer.barTokens && tokens.length <= NUM_VOICES * at) tokens.push(tokens.at(-NUM_VOICES));
-  return { ...whole, tokens, endTime: at };
+  const tokens = [...tokensBefore(tokenizer, whole.tokens, time)];
+  const { numVoices } = CONSTANTS;
+  while (!tokenizer.barTokens && tokens.length <= numVoices * time)
+    tokens.push(tokens.at(-numVoices));
+  return { ...whole, tokens, endTime: time };
 }

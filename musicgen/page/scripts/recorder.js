@@ -1,8 +1,8 @@
 // What somebody plays: notes in seconds, and the tempo in which they stand.
 
-const SLOWEST = 60; // quarters per minute
-const FASTEST = 180;
-const USUAL = 105;
+const SLOWEST_TEMPO = 60; // quarters per minute
+const FASTEST_TEMPO = 180;
+const USUAL_TEMPO = 105;
 
 class Recorder {
   constructor() {
@@ -24,7 +24,7 @@ class Recorder {
 
   /** Return the notes in ticks; keys that are down end now. */
   inTicks(origin, bpm, now) {
-    const tick = (time) => Math.round(((time - origin) / 60) * bpm * 480);
+    const tick = (time) => Math.round(((time - origin) / 60) * bpm * CONSTANTS.ticksPerBeat);
     return this.notes.map(({ pitch, velocity, start, stop }) => {
       const onset = Math.max(0, tick(start));
       return [onset, Math.max(1, tick(stop ?? now) - onset), pitch, velocity];
@@ -39,11 +39,14 @@ class Recorder {
 function estimateTempo(onsets) {
   const times = onsets.map((onset) => onset - onsets[0]).filter((time) => time > 0.04);
   if (times.length < 3) return null;
-  let best = { bpm: USUAL, fit: -Infinity };
-  for (let bpm = SLOWEST; bpm <= FASTEST; bpm++) {
-    const near = (parts) => times.reduce((sum, time) => sum + Math.cos(2 * Math.PI * parts * time * (bpm / 60)), 0);
-    // Most notes stand on beats or their halves; of tempi that fit as well, the usual one.
-    const fit = (0.5 * near(1) + near(2) + 0.5 * near(4)) / times.length - 0.5 * Math.log2(bpm / USUAL) ** 2;
+  let best = { bpm: USUAL_TEMPO, fit: -Infinity };
+  for (let bpm = SLOWEST_TEMPO; bpm <= FASTEST_TEMPO; bpm++) {
+    const near = (parts) =>
+      times.reduce((sum, time) => sum + Math.cos(2 * Math.PI * parts * time * (bpm / 60)), 0);
+    // Most notes are on beats or their halves; of tempi that fit equally well, the usual one is taken.
+    const fit =
+      (0.5 * near(1) + near(2) + 0.5 * near(4)) / times.length -
+      0.5 * Math.log2(bpm / USUAL_TEMPO) ** 2;
     if (fit > best.fit) best = { bpm, fit };
   }
   return best.bpm;

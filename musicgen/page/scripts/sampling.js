@@ -34,7 +34,9 @@ function sampleToken(logits, allowed, params, uniform) {
     if (best < 0 || logits[i] > logits[best]) best = i;
   }
   if (!Number.isFinite(logits[best])) {
-    throw new UserError("the model's output is not finite: its training diverged. Take an earlier checkpoint");
+    throw new UserError(
+      "the model's output is not finite: its training diverged. Take an earlier checkpoint",
+    );
   }
   const { temperature, top_k, top_p, min_p, typical_p } = params;
   if (temperature === 0) return best;
@@ -42,32 +44,44 @@ function sampleToken(logits, allowed, params, uniform) {
     const kth = tokens.map((token) => logits[token]).sort((x, y) => y - x)[top_k - 1];
     tokens = tokens.filter((token) => logits[token] >= kth);
   }
-  let p = normalised(tokens.map((token) => [token, Math.exp((logits[token] - logits[best]) / temperature)]));
-  if (top_p < 1) p = keepFirst(p, ([, x], [, y]) => y - x, top_p);
+  // Of each token that remains, [token, probability].
+  let probabilities = normalised(
+    tokens.map((token) => [token, Math.exp((logits[token] - logits[best]) / temperature)]),
+  );
+  if (top_p < 1) probabilities = keepFirst(probabilities, ([, p], [, q]) => q - p, top_p);
   if (min_p > 0) {
-    const least = min_p * Math.max(...p.map(([, x]) => x));
-    p = normalised(p.filter(([, x]) => x >= least));
+    const smallest = min_p * Math.max(...probabilities.map(([, p]) => p));
+    probabilities = normalised(probabilities.filter(([, p]) => p >= smallest));
   }
-  if (typical_p < 1) {
-    const surprise = (x) => (x > 0 ? -Math.log(x) : Infinity);
-    const entropy = p.reduce((sum, [, x]) => sum + (x > 0 ? x * surprise(x) : 0), 0);
-    const distance = (x) => Math.abs(surprise(x) - entropy);
-    p = keepFirst(p, ([, x], [, y]) => distance(x) - distance(y), typical_p);
+  if (typical_p < 1) probabilities = keepTypical(probabilities, typical_p);
+  let rest = uniform * total(probabilities);
+  for (const [token, p] of probabilities) {
+    rest -= p;
+    if (rest < 0) return token;
   }
-  let threshold = uniform * p.reduce((sum, [, x]) => sum + x, 0);
-  return (p.find(([, x]) => (threshold -= x) < 0) ?? p.findLast(([, x]) => x > 0))[0];
+  return probabilities.findLast(([, p]) => p > 0)[0];
 }
 
-function normalised(p) {
-  const total = p.reduce((sum, [, x]) => sum + x, 0);
-  return p.map(([token, x]) => [token, x / total]);
+const total = (probabilities) => probabilities.reduce((sum, [, p]) => sum + p, 0);
+
+function normalised(probabilities) {
+  const sum = total(probabilities);
+  return probabilities.map(([token, p]) => [token, p / sum]);
 }
 
 /** Keep the first tokens in an order that together reach a probability; the one that crosses stays. */
-function keepFirst(p, order, share) {
+function keepFirst(probabilities, order, share) {
   let sum = 0;
-  const sorted = p.toSorted(order);
-  const last = sorted.findIndex(([, x]) => (sum += x) >= share);
-  const kept = new Set(sorted.slice(0, last < 0 ? p.length : last + 1));
-  return normalised(p.filter((each) => kept.has(each)));
+  const sorted = probabilities.toSorted(order);
+  const last = sorted.findIndex(([, p]) => (sum += p) >= share);
+  const first = new Set(sorted.slice(0, last < 0 ? sorted.length : last + 1));
+  return normalised(probabilities.filter((each) => first.has(each)));
+}
+
+/** Keep the tokens whose surprise is nearest to the entropy (Meister et al. 2023). */
+function keepTypical(probabilities, share) {
+  const surprise = (p) => (p > 0 ? -Math.log(p) : Infinity);
+  const entropy = probabilities.reduce((sum, [, p]) => sum + (p > 0 ? p * surprise(p) : 0), 0);
+  const distance = (p) => Math.abs(surprise(p) - entropy);
+  return keepFirst(probabilities, ([, p], [, q]) => distance(p) - distance(q), share);
 }

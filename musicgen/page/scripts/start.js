@@ -19,7 +19,7 @@ function connectPage(page) {
   on("retake", "click", () => page.retake());
   on("save", "click", () => page.send("save"));
   on("clear", "click", () => page.clear());
-  on("kept", "change", () => page.keep());
+  on("file-bars", "change", () => page.begin());
   on("file", "change", ({ target }) => {
     if (target.files[0]) page.open(target.files[0]);
     target.value = "";
@@ -36,21 +36,27 @@ function connectPage(page) {
   on("temperature", "input", showTemperature);
   showTemperature();
   connectControls(player, findControls());
-  roll.element.addEventListener("click", (event) => player.seek(page.piece.score.secondsAt(roll.tickOfPointer(event))));
+  roll.element.addEventListener("click", (event) =>
+    player.seek(page.piece.score.secondsAt(roll.tickOfPointer(event))),
+  );
   for (const name of ["dragenter", "dragover"]) {
     addEventListener(name, (event) => {
       event.preventDefault();
       document.body.classList.add("dropping");
     });
   }
-  addEventListener("dragleave", ({ relatedTarget }) => relatedTarget ?? document.body.classList.remove("dropping"));
+  addEventListener(
+    "dragleave",
+    ({ relatedTarget }) => relatedTarget ?? document.body.classList.remove("dropping"),
+  );
   addEventListener("drop", (event) => {
     event.preventDefault();
     document.body.classList.remove("dropping");
     const [file] = event.dataTransfer.files;
     if (file) page.open(file);
   });
-  for (const each of document.querySelectorAll(".accompany")) each.hidden = !CONTENT.tables.accompany;
+  for (const each of document.querySelectorAll(".accompany"))
+    each.hidden = !CONTENT.tables.accompany;
   for (const id of ["continue", "answer"]) byId(id).disabled = false;
 }
 
@@ -58,7 +64,10 @@ function connectKeys(page) {
   const keyboard = new Keyboard(byId("piano"), page);
   byId("lower").addEventListener("click", () => keyboard.moveOctave(-1));
   byId("higher").addEventListener("click", () => keyboard.moveOctave(1));
-  byId("midi").addEventListener("click", async () => (byId("midi-status").textContent = await keyboard.connectMidi()));
+  byId("midi").addEventListener(
+    "click",
+    async () => (byId("midi-status").textContent = await keyboard.connectMidi()),
+  );
   const actions = {
     " ": () => page.player.toggle(),
     z: () => keyboard.moveOctave(-1),
@@ -67,10 +76,18 @@ function connectKeys(page) {
     arrowright: () => page.player.skipBars(1),
   };
   const pressed = (event) => {
-    if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input:not([type=range], [type=checkbox])")) return;
+    if (
+      event.ctrlKey ||
+      event.altKey ||
+      event.metaKey ||
+      event.target.closest("input:not([type=range], [type=checkbox])")
+    )
+      return;
     const key = event.key.toLowerCase();
     if (keyboard.computerKey(event)) return event.preventDefault();
-    const taken = event.target.closest("button, input, summary") || (key.startsWith("arrow") && event.target.closest(".roll"));
+    const taken =
+      event.target.closest("button, input, summary") ||
+      (key.startsWith("arrow") && event.target.closest(".roll"));
     if (event.type === "keyup" || taken || !Object.hasOwn(actions, key)) return;
     event.preventDefault();
     actions[key]();
@@ -87,4 +104,6 @@ if (window.DecompressionStream) {
     connectPage(page);
     connectKeys(page);
   });
-} else byId("summary").textContent = "This browser is too old for this page: it has no DecompressionStream to unpack the model with.";
+} else
+  byId("summary").textContent =
+    "This browser is too old for this page: it has no DecompressionStream to unpack the model with.";

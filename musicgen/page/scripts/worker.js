@@ -3,7 +3,8 @@
 const SLICE = 10; // ms of work between two looks at messages
 const TOKENIZERS = { remi: BarTokenizer, songs: BarTokenizer, chorale: ChoraleTokenizer };
 
-class Desk {
+/** The piece, the model, and the job that runs; each method but a few answers a message of the page. */
+class Session {
   constructor({ tables, step, sampling, bytes }) {
     const tokenizer = new TOKENIZERS[tables.name](tables);
     this.composer = new Composer(() => new Model(step, compileStep, bytes, tokenizer));
@@ -24,32 +25,33 @@ class Desk {
   /** Open a MIDI file; one that cannot be read leaves the piece as it is. */
   open({ bytes, maxBars, name }) {
     const score = readMidi(bytes);
-    return this.keep({ maxBars, name, source: withoutLongGaps(this.composer.tokenizer.hasParts ? inTime(score) : score) });
+    const source = withoutLongGaps(this.composer.tokenizer.hasParts ? printedRhythm(score) : score);
+    return this.begin({ maxBars, name, source });
   }
 
-  /** Keep the first bars of the file. */
-  keep({ maxBars, name, source = this.source }) {
+  /** Begin with the first bars of the file. */
+  begin({ maxBars, name, source = this.source }) {
     const prompt = makePrompt(this.composer.tokenizer, source, maxBars);
     this.source = source;
     this.composer.begin(prompt);
-    this.show({ name, kept: prompt.numBars, of: prompt.allBars });
+    this.show({ name, numRead: prompt.numBars, numInFile: prompt.allBars });
     return this.run(this.composer.read());
   }
 
   clear() {
-    this.source = this.base = null;
+    this.source = this.before = null;
     this.composer.clear();
     this.show();
   }
 
-  /** Take in what somebody plays: notes after those of the piece before `from`, a musical time. */
+  /** Read what somebody plays: notes after those of the piece before `from`, a musical time. */
   listen({ notes, from, bpm }) {
     const { composer } = this;
     if (from !== undefined) {
       composer.cut(from);
-      this.base = composer.score;
+      this.before = composer.score;
     }
-    this.played = joinNotes(this.base, composer.tokenizer, notes, bpm);
+    this.played = joinNotes(this.before, composer.tokenizer, notes, bpm);
     const prompt = makePrompt(composer.tokenizer, this.played, Infinity);
     composer.begin(prompt);
     this.show();
@@ -66,7 +68,7 @@ class Desk {
   compose({ bars, steps, settings }) {
     const { composer } = this;
     const end = composer.endTime + (steps ?? bars * composer.prompt.barLength);
-    this.planned = (end * TICKS_PER_BEAT) / composer.tokenizer.stepsPerBeat;
+    this.planned = (end * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     const params = { ...this.sampling, temperature: settings.temperature };
     return this.run(composer.compose({ ...settings, end, params }), true);
   }
@@ -74,7 +76,10 @@ class Desk {
   /** Write other last bars than those that the model wrote. */
   retake({ bars, settings }) {
     const { composer } = this;
-    const start = Math.max(composer.prompt.endTime, composer.endTime - bars * composer.prompt.barLength);
+    const start = Math.max(
+      composer.prompt.endTime,
+      composer.endTime - bars * composer.prompt.barLength,
+    );
     const steps = composer.endTime - start;
     composer.cut(start);
     return this.compose({ steps, settings });
@@ -83,8 +88,10 @@ class Desk {
   /** Write the other voices or parts to the melody of the piece. */
   accompany({ settings }) {
     const { composer } = this;
-    const work = composer.accompany({ ...settings, params: { ...this.sampling, temperature: settings.temperature } });
-    this.planned = (composer.prompt.endTime * TICKS_PER_BEAT) / composer.tokenizer.stepsPerBeat;
+    const params = { ...this.sampling, temperature: settings.temperature };
+    const work = composer.accompany({ ...settings, params });
+    this.planned =
+      (composer.prompt.endTime * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     return this.run(work, true);
   }
 
@@ -103,7 +110,8 @@ class Desk {
     const job = ++this.job;
     this.work = work;
     const { composer } = this;
-    let [tokens, time, bar, first] = [0, 0, composer.endTime, composing];
+    let [tokens, time, shownUntil] = [0, 0, composer.endTime];
+    let isFirst = composing; // the first music is shown as soon as there is some
     while (job === this.job) {
       const begin = performance.now();
       let done = false;
@@ -112,9 +120,9 @@ class Desk {
         tokens += done ? 0 : 1;
       }
       time += performance.now() - begin;
-      const hasNews = composer.endTime >= bar + (first ? 1 : composer.prompt.barLength);
+      const hasNews = composer.endTime >= shownUntil + (isFirst ? 1 : composer.prompt.barLength);
       if (done || (composing && hasNews)) {
-        [bar, first] = [composer.endTime, false];
+        [shownUntil, isFirst] = [composer.endTime, false];
         if (composing) this.show({ done, planned: this.planned });
         if (done) return this.post("done", { composing, tokens, milliseconds: time });
       }
@@ -123,14 +131,14 @@ class Desk {
   }
 }
 
-let desk = null;
+let session = null;
 
 onmessage = async ({ data: { kind, ...content } }) => {
   try {
-    if (kind === "start") desk = new Desk(content);
+    if (kind === "start") session = new Session(content);
     else {
-      if (kind !== "save") desk.stop();
-      await desk[kind](content);
+      if (kind !== "save") session.stop();
+      await session[kind](content);
     }
   } catch (error) {
     const words = error instanceof UserError ? error.message : `This should not happen: ${error}`;

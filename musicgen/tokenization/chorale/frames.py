@@ -13,7 +13,7 @@ from musicgen.tokenization.vocabulary import IntArray
 VOICES = ("Soprano", "Alto", "Tenor", "Bass")
 NUM_VOICES = len(VOICES)
 
-_CENTRES = (70, 65, 59, 51)  # usual pitches, which decide where a voice is expected at first
+VOICE_CENTRES = (70, 65, 59, 51)  # usual pitches, which decide where a voice is expected at first
 
 SILENCE = -1
 STEPS_PER_BEAT = 4
@@ -110,7 +110,7 @@ def voices_of_tracks(
         return None
     means = [float(each.mean()) for each in pitches]
     order = np.argsort([-mean for mean in means], kind="stable").tolist()
-    chosen = _nearest([means[i] for i in order], range(NUM_VOICES), _CENTRES)
+    chosen = _nearest([means[i] for i in order], range(NUM_VOICES), VOICE_CENTRES)
     voice_of = dict(zip(order, chosen, strict=True))
     return [voice_of[track] for track in range(len(names))]
 
@@ -123,7 +123,7 @@ def lead_voices(pitch: IntArray, onset: IntArray, end: IntArray) -> IntArray:
     voices, the outer notes are kept.
     """
     voice = np.full(len(pitch), -1)
-    last, busy_until = list(map(float, _CENTRES)), [0] * NUM_VOICES
+    last, busy_until = list(map(float, VOICE_CENTRES)), [0] * NUM_VOICES
     order = np.lexsort((-end, -pitch, onset)).tolist()
     for step, group in groupby(order, key=lambda note: int(onset[note])):
         notes = list(group)

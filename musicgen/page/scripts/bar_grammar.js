@@ -1,0 +1,176 @@
+// The grammar of REMI and Songs for one sequence, as musicgen/tokenization/remi/grammar.py and
+// songs/grammar.py have it for a batch.
+
+const HEADER_FAMILIES = ["Bar", "Key", "Tempo", "EOS"]; // which are not written to a kept part
+
+class BarGrammar extends Grammar {
+  constructor(tokenizer) {
+    super(tokenizer);
+    const numParts = tokenizer.places.length;
+    this.numBars = 0; // begun
+    this.barStart = 0;
+    this.barEnd = 0;
+    this.part = -1;
+    this.pitch = -1; // index of the last at this position
+    // When each pitch of each part stops sounding, in units of a grid step.
+    this.ends = new Int32Array(numParts * tokenizer.count("Pitch"));
+    this.tempo = this.chord = this.timeSignature = this.key = -1; // ranks of the last tokens
+    this.chordsAllowed = true;
+    this.tempoFixed = this.timeSignatureFixed = false;
+    this.orders = [...Array(2 ** numParts).keys()]; // sets of parts, as bits, that may come first
+    this.isTarget = Array(numParts).fill(true);
+  }
+
+  copy() {
+    const copy = Object.create(BarGrammar.prototype);
+    return Object.assign(copy, this, { ends: this.ends.slice() });
+  }
+
+  afterPrompt(prompt) {
+    const { families } = this.tokenizer;
+    const hasFamily = (ids) => prompt.some((token) => within(token, ids));
+    this.chordsAllowed = hasFamily(families.Chord) || !hasFamily(families.Pitch);
+    const present = this.isTarget.map((_, part) => prompt.includes(families.Part[0] + part));
+    this.isTarget = present.map((is, part) => is || !present.includes(true) || this.isChords(part));
+  }
+
+  /** The grid step up to which all parts are written. */
+  get complete() {
+    return this.barStart;
+  }
+
+  /** Put the kept part first in each bar, and write only the target parts, and chords. */
+  keepPart(kept, targets) {
+    this.orders = [1 << kept];
+    this.isTarget = this.isTarget.map((_, part) => targets.includes(part) || this.isChords(part));
+  }
+
+  fixTempo(isFixed) {
+    this.tempoFixed = isFixed;
+  }
+
+  fixTimeSignature(isFixed) {
+    this.timeSignatureFixed = isFixed;
+  }
+
+  isChords(part) {
+    return this.tokenizer.places[part] === -1;
+  }
+
+  /** Return whether a part may follow another in a bar, if the parts of a set come first. */
+  isOrdered(firstParts, before, next) {
+    const { places } = this.tokenizer;
+    const place = (part) => places[part] - ((firstParts >> part) & 1) * places.length;
+    return before < 0 || place(before) < place(next);
+  }
+
+  fill(mask, until) {
+    const { tokenizer } = this;
+    const last = this.last === this.pad ? "" : tokenizer.family(this.last);
+    const needsKey = tokenizer.count("Key") && this.key < 0 && this.numBars;
+    for (const family of tokenizer.followers[last]) {
+      if (needsKey && family !== "Key") continue;
+      const isTarget =
+        family === "Part" || (this.isTarget[this.part] && !HEADER_FAMILIES.includes(family));
+      const [first, stop] = tokenizer.families[family];
+      const test = this.tokenTest(family, last);
+      for (let token = first; token < stop; token++) {
+        const isFree = until === undefined || isTarget || token === until;
+        mask[token] = isFree && test(token - first) ? 1 : 0;
+      }
+    }
+  }
+
+  /** Return which tokens of a family, by rank, may follow one of the family `last`. */
+  tokenTest(family, last) {
+    const { tokenizer, time, limit } = this;
+    const { durations, unit } = tokenizer;
+    const part = Math.max(this.part, 0);
+    const isDrum = tokenizer.tracks[part]?.isDrum ?? false;
+    switch (family) {
+      case "Key":
+        return (rank) => rank !== this.key;
+      case "Tempo": {
+        const isFixed = this.tempoFixed && (this.tempo >= 0 || this.ends.some((end) => end !== 0));
+        return (rank) => !isFixed && rank !== this.tempo;
+      }
+      case "Chord": {
+        const mayChange = this.chordsAllowed && (!tokenizer.hasParts || this.isChords(part));
+        return (rank) => mayChange && rank !== this.chord;
+      }
+      case "Pitch": {
+        const isPitched = !isDrum && !this.isChords(part);
+        const first = part * tokenizer.count("Pitch");
+        return (rank) => isPitched && rank > this.pitch && this.ends[first + rank] <= unit * time;
+      }
+      case "Drum":
+        return (rank) => isDrum && rank > this.pitch;
+      case "Duration":
+        return (rank) => !isDrum && durations.values[rank] <= unit * (limit - time);
+      case "Beat":
+      case "Part":
+      case "Bar":
+      case "EOS":
+        if (last === "Velocity" && !isDrum) return () => false; // a duration follows
+        return this.placeTest(family, last);
+      default:
+        return () => true;
+    }
+  }
+
+  placeTest(family, last) {
+    const { tokenizer, time, limit } = this;
+    if (family === "Beat") {
+      const first = time - this.barStart + (["Bar", "Part"].includes(last) ? 0 : 1);
+      const end = Math.min(this.barEnd, limit);
+      return (rank) => rank >= first && this.barStart + rank < end;
+    }
+    if (family === "Part") {
+      const mayFollow = (next) =>
+        this.orders.some((firstParts) => this.isOrdered(firstParts, this.part, next));
+      return (next) =>
+        this.isTarget[next] && (this.chordsAllowed || !this.isChords(next)) && mayFollow(next);
+    }
+    if (family === "Bar") {
+      const isFixed = this.timeSignatureFixed && this.timeSignature >= 0;
+      const hasRoom = this.numBars < tokenizer.max_bars && this.barEnd < limit;
+      return (rank) => hasRoom && (!isFixed || rank === this.timeSignature);
+    }
+    return () => true;
+  }
+
+  keepTimeTokens(mask, until) {
+    const { families } = this.tokenizer;
+    mask.forEach((_, token) => {
+      const isBeat = within(token, families.Beat);
+      const arrives = isBeat && this.barStart + token - families.Beat[0] >= until;
+      if (!within(token, families.Bar) && !arrives) mask[token] = 0;
+    });
+  }
+
+  move(token) {
+    const { unit, durations, bar_lengths } = this.tokenizer;
+    const [family, rank] = [this.tokenizer.family(token), this.tokenizer.rank(token)];
+    if (["Bar", "Part", "Beat"].includes(family)) this.pitch = -1;
+    if (family === "Bar") {
+      this.barStart = this.time = this.barEnd;
+      this.barEnd += bar_lengths[rank];
+      this.numBars++;
+      this.timeSignature = rank;
+      this.part = -1;
+    } else if (family === "Part") {
+      this.time = this.barStart;
+      this.orders = this.orders.filter((firstParts) => this.isOrdered(firstParts, this.part, rank));
+      this.part = rank;
+    } else if (family === "Beat") {
+      this.time = this.barStart + rank;
+    } else if (family === "Pitch" || family === "Drum") {
+      this.pitch = rank;
+    } else if (family === "Duration" && this.pitch >= 0) {
+      const line = Math.max(this.part, 0) * this.tokenizer.count("Pitch") + this.pitch;
+      this.ends[line] = unit * this.time + durations.values[rank];
+    } else if (["Key", "Tempo", "Chord"].includes(family)) {
+      this[family.toLowerCase()] = rank;
+    }
+  }
+}

@@ -1,0 +1,125 @@
+"""What the scripts of the page know of music: constants, and the tables of a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from musicgen.errors import UserError
+from musicgen.metrics.part_writing import FIFTH, UNISON
+from musicgen.midi import DEFAULT_VELOCITY, TICKS_PER_BEAT, Track
+from musicgen.midi.key import KEYS, key_fits, spelling
+from musicgen.midi.score import DEFAULT_TEMPO, PITCH_CLASSES
+from musicgen.report.payload import CHORD_SUFFIXES, track_voice
+from musicgen.tokenization import REMI, Chorale, Songs
+from musicgen.tokenization.bars import FIFTHS
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chorale.frames import NUM_VOICES, SILENCE, VOICE_CENTRES
+from musicgen.tokenization.chorale.grammar import LEAD, LEADING
+from musicgen.tokenization.chords.recognition import recognition_tables
+from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.codec import MAX_TOKENS_PER_BAR
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS
+from musicgen.tokenization.quantization import bin_edges
+from musicgen.tokenization.songs.grammar import part_order
+from musicgen.tokenization.time_signatures import COMMON_TIME
+from musicgen.tokenization.transposition import Transposition
+from musicgen.tokenization.whole_bars import MAX_EMPTY_BARS
+
+ACCOMPANY = {"chorale": "Harmonise", "songs": "Accompany"}  # label of what writes to a melody
+
+
+def constants() -> dict[str, Any]:
+    """Return the constants that the page's scripts share with Python, as `CONSTANTS` in them."""
+    return {
+        "ticksPerBeat": TICKS_PER_BEAT,  # of decoded scores
+        "velocity": DEFAULT_VELOCITY,  # of notes whose tokens have none
+        "tempo": DEFAULT_TEMPO,  # quarters a minute, of a MIDI file that says nothing
+        "timeSignature": COMMON_TIME,  # the same
+        "noteNames": PITCH_CLASSES,
+        "chordSuffixes": CHORD_SUFFIXES,  # of names for people, by quality
+        "maxEmptyBars": MAX_EMPTY_BARS,
+        "maxTokensPerBar": MAX_TOKENS_PER_BAR,
+        "numVoices": NUM_VOICES,  # of a chorale, as the following
+        "silence": SILENCE,  # in place of the pitch of a voice
+        "voiceCentres": VOICE_CENTRES,
+        "perfectIntervals": (UNISON, FIFTH),  # in which voices must not move in parallel
+    }
+
+
+def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[str, Any]:
+    """Return what the page's tokenizer and grammar read."""
+    families = {name: [ids.start, ids.stop] for name, ids in tokenizer.families.items()}
+    tables: dict[str, Any] = {
+        "name": tokenizer.name,
+        "size": len(tokenizer.vocabulary),
+        "families": families,
+        "stepsPerBeat": tokenizer.steps_per_beat,
+        "negativePrompt": Transposition(tokenizer).tritone().tolist(),
+        "changes": {
+            name: values.tolist() for name, values in Coordinates(tokenizer).values.items()
+        },
+        "keyFits": [(k.fifths, fit) for k, fit in zip(KEYS, key_fits().tolist(), strict=True)],
+        "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
+        "tracks": [
+            {"name": x.name, "program": x.program, "isDrum": x.is_drum, "voice": track_voice(x)}
+            for x in tokenizer.decode(tokenizer.start_tokens()).tracks
+        ],
+        "played": tokenizer.find_track(Track("Piano")) or 0,  # with the keys of the page
+        "accompany": ACCOMPANY[tokenizer.name] if getattr(tokenizer, "lead_probability", 0) else "",
+    }
+    if isinstance(tokenizer, Chorale):
+        return tables | {
+            "max_frames": tokenizer.grammar().limit,
+            "pitches": {"start": tokenizer.pitches.start, "size": len(tokenizer.pitches)},
+            "lead": LEAD,
+            "leading": LEADING if tokenizer.families["Lead"] else [],
+        }
+    if not isinstance(tokenizer, REMI | Songs):
+        raise UserError(f"tokenizer={tokenizer.name} has no page; remi, songs and chorale have")
+    return tables | _bar_tables(tokenizer, chord_source)
+
+
+def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
+    is_songs, parts = isinstance(tokenizer, Songs), tokenizer.instruments
+    grammar = tokenizer.grammar()
+
+    def bins(values: Sequence[int], by_ratio: bool = False) -> dict[str, list[Any]] | None:
+        edges = bin_edges(values, by_ratio).tolist()
+        return {"values": [*values], "edges": edges} if len(values) else None
+
+    names = [
+        f"{note}{accidental}_{chord.partition('_')[2]}"
+        for note in "ABCDEFG"
+        for accidental in ("", "#", "##", "b", "bb")
+        for chord in CHORDS[:11]
+    ]
+    return {
+        "followers": {name: sorted(x) for name, x in grammar.followers.items()},
+        "header": tokenizer.header,
+        "bar_lengths": tokenizer.signatures.lengths.tolist(),
+        "max_bars": tokenizer.max_bars,
+        "timeSignatures": tokenizer.signatures.fractions,
+        "lowest": {"Pitch": tokenizer.pitches.start, "Drum": tokenizer.drums.start},
+        "unit": grammar.unit,
+        "durations": bins(grammar.durations.tolist(), is_songs),
+        "velocities": bins(tokenizer.velocities),
+        "tempi": bins(tokenizer.tempi, is_songs),
+        "places": part_order(len(parts), is_songs and tokenizer.chords).tolist(),
+        "words": [
+            [word.lower(), i]
+            for i, part in enumerate(tokenizer.parts if isinstance(tokenizer, Songs) else ())
+            for word in ([] if parts[i].is_drum else [part["name"], *part.get("words", ())])
+        ],
+        "programs": [tokenizer.find_track(Track("", program)) for program in range(128)],
+        "drums": tokenizer.find_track(Track("", is_drum=True)),
+        "firstKey": FIFTHS.start,
+        "choirPrograms": [*CHOIR_PROGRAMS],
+        "basses": [i for i, part in enumerate(parts) if part.program in BASS_PROGRAMS],
+        "chords": tokenizer.chords,
+        "chordSource": chord_source,
+        "chordNames": CHORDS,
+        "chordIndices": {name: chord_index(name) for name in (*names, "N_N")},
+        "recognition": recognition_tables(),
+    }
