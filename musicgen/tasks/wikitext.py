@@ -73,7 +73,7 @@ class WikiText(ExampleCorpus):
         return Examples(range(0, len(ids) - 1, length), example)
 
     def _ids(self, name: SplitName) -> NDArray[np.int32]:
-        """Return the tokens of a split, encoded on first use, as an array that is read on demand."""
+        """Return the tokens of a split, encoded on first use; the array is read on demand."""
         path = self._cached("npy", name)
         if not path.is_file():
             ids = {word: i for i, word in enumerate(self.words, len(SPECIAL))}
