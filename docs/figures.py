@@ -38,6 +38,9 @@ def figures() -> Iterator[tuple[str, str]]:
         for x in (0, 0.3)
     ]
     yield "docs/generating.md", f"worse by {places(losses[1] - losses[0])} nats a note"
+    rhythm = songs["16 bars after 8", "onset-duration similarity"]
+    text = "later bars of a piece have {}, and bars of an unrelated piece {};"
+    yield "docs/glossary.md", text.format(places(rhythm["originals"]), places(rhythm["unrelated"]))
     parts = "16 bars after 8", "16 bars after 8 of POP909"
     bars = [songs[part, "repeated bars"] for part in parts]
     shares = [places(row[x]) for row in bars for x in ("generated", "originals")]

@@ -66,10 +66,8 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
         content = at
         if 0x80 <= status < SYSEX:
             at += 1 if 0xC0 <= status < 0xE0 else 2
-            if status < 0xA0 and content < end and data[content] & 0x80:
-                raise broken("a pitch past 127", at)
-            if 0x90 <= status < 0xA0 and at <= end and data[at - 1] & 0x80:
-                raise broken("a velocity past 127", at)
+            if status < 0xA0:
+                _check_note(data, status, content, end)
             running = status
         elif status == META:
             length, at = read_number(data, at + 1, end)
@@ -83,6 +81,14 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
         yield Event(time, status, data[content:at], content, at)
         if status == META and data[content : content + 1] == bytes([END_OF_TRACK]):
             return
+
+
+def _check_note(data: bytes, status: int, at: int, end: int) -> None:
+    """Raise unless the pitch and velocity of a note event, at `at` and behind, are below 128."""
+    if at < end and data[at] & 0x80:
+        raise broken("a pitch past 127", at + 2)
+    if status >= 0x90 and at + 2 <= end and data[at + 1] & 0x80:
+        raise broken("a velocity past 127", at + 2)
 
 
 def number_bytes(value: int) -> bytes:

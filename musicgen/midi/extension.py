@@ -227,28 +227,14 @@ def _place(
     programs = {
         c: program for track in file_tracks for c, program in track.content.programs.items()
     }
-    drums = drum_channels([state.content for state in states])
-    parts = list[tuple[int | None, _Part]]()  # with the track of the music that has their role
-    for own, state in zip(file_tracks, states, strict=True):
-        for channel in sorted(state.struck):
-            program = (programs | own.content.programs).get(channel, 0)
-            name = state.content.name
-            is_drum = channel in drums or names_drums(name, program)
-            parts.append((find_track(Track(name, program, is_drum)), _Part(own, channel)))
-    found: dict[int, list[_Part]] = {}
-    for index, track in enumerate(tracks):
-        matches = [part for role, part in parts if role == index]
-        playing = [part for part in matches if part.file_track.played(part.channel)]
-        named = [
-            p for p in matches if p.file_track.content.name.strip().lower() == track.name.lower()
-        ]
-        if playing:
-            found[index] = playing
-        elif len(matches := named or matches) == 1:
-            found[index] = matches
-
+    parts = _parts_by_role(file_tracks, states, find_track, programs)
+    found = {
+        index: some
+        for index, track in enumerate(tracks)
+        if (some := _parts_of(track, parts.get(index, ())))
+    }
     played = {part.channel for some in found.values() for part in some}
-    used = {*programs, *(part.channel for _, part in parts)}
+    used = {*programs, *(part.channel for some in parts.values() for part in some)}
     # After the end nothing else plays on the used ones, so that a program may change there.
     free = [c for c in range(16) if c not in {DRUM_CHANNEL, *played}]
     free.sort(key=used.__contains__)
@@ -270,6 +256,39 @@ def _place(
         for number, part in enumerate(found[index]):
             placed.append((replace(track, notes=track.notes[part_of == number]), part))
     return placed
+
+
+def _parts_by_role(
+    file_tracks: Sequence[FileTrack],
+    states: Sequence[TrackState],
+    find_track: Callable[[Track], int | None],
+    programs: Mapping[int, int],
+) -> dict[int | None, list[_Part]]:
+    """Return the parts of a file by the track of the music that has their role; None: no track."""
+    drums = drum_channels([state.content for state in states])
+    parts: dict[int | None, list[_Part]] = {}
+    for file_track, state in zip(file_tracks, states, strict=True):
+        for channel in sorted(state.struck):
+            program = file_track.content.programs.get(channel, programs.get(channel, 0))
+            name = state.content.name
+            is_drum = channel in drums or names_drums(name, program)
+            role = find_track(Track(name, program, is_drum))
+            parts.setdefault(role, []).append(_Part(file_track, channel))
+    return parts
+
+
+def _parts_of(track: Track, parts: Sequence[_Part]) -> Sequence[_Part]:
+    """Return which parts of a track's role its notes go to: none if it is not clear.
+
+    These are all that have played before the end, else the only one of its name or of its role.
+    """
+    playing = [part for part in parts if part.file_track.played(part.channel)]
+    if playing:
+        return playing
+    name = track.name.lower()
+    named = [p for p in parts if p.file_track.content.name.strip().lower() == name]
+    matches = named or parts
+    return matches if len(matches) == 1 else ()
 
 
 def find_parts(notes: NoteArray, parts: Sequence[NoteArray]) -> NDArray[np.int64]:

@@ -1,21 +1,28 @@
-"""Notes of a MIDI file replaced by others; the events beside them stay."""
+"""Replace the notes of a MIDI file; all other events stay."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from musicgen.errors import UserError
 from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, number_bytes, read_text
 from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
-from musicgen.midi.score import Marker, Score
-from musicgen.midi.tracks import Note, TrackState, file_parts, open_file
+from musicgen.midi.score import Marker, Score, Track
+from musicgen.midi.tracks import (
+    ChannelProgram,
+    MidiFile,
+    Note,
+    TrackState,
+    file_parts,
+    open_file,
+)
 
 
 def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) -> bytes:
     """Return a MIDI file with the notes and the markers of `new` in place of those of `old`.
 
-    All other events stay, but in `span` pedals are not pressed and pitches not bent on the channels
-    whose notes change, since that belongs to the notes that leave. Notes without an end get theirs.
+    All other events stay. Pedals and bends belong to the notes that are removed, so within `span`
+    they are released on the channels whose notes change. Notes without an end get one.
 
     Args:
         old: the score of the file.
@@ -28,59 +35,107 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
     file = open_file(data)
     for state in file.tracks:
         state.end_notes(4 * file.ticks_per_beat)  # as `loads` does
-    tracks = {state: FileTrack(end_of_track=state.tick) for state in file.tracks}
-    changed = {state: set[int]() for state in file.tracks}  # channels
-    gone = set[Event]()
+    replacement = _Replacement(file)
     parts = file_parts([state.content for state in file.tracks])
-    used = {channel for state in tracks for channel in (*state.content.programs, *state.struck)}
-    free = [c for c in range(16) if c not in {DRUM_CHANNEL, *used}]
-    added = []
     for i, track in enumerate(new.tracks):
         if i < len(old.tracks) and len(old.tracks[i].notes):
-            number, keys, own = next(parts)
-            state = file.tracks[number]
-            left = Counter(track.notes.tolist())
-            if left != Counter(own.notes.tolist()):
-                changed[state] |= {channel for channel, _ in keys}
-            for note in chain.from_iterable(state.notes[key] for key in keys):
-                if left[note.values] > 0:
-                    left[note.values] -= 1
-                else:
-                    gone |= {note.begin, note.end or note.begin}
-            _play(tracks[state], left.elements(), keys[0][0], own.program, state)
+            number, keys, part = next(parts)
+            replacement.replace_part(file.tracks[number], keys, part, track)
         elif len(track.notes):
-            if not (track.is_drum or free):
-                raise UserError("it leaves too few MIDI channels for what is written")
-            channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
-            added.append(FileTrack.of(track, channel))
-            added[-1].add_notes(channel, track.notes.tolist())
+            replacement.add_track(track)
+    found = set[Marker]()
+    for state in file.tracks:
+        found |= replacement.keep_events(state, new.markers, span)
+    replacement.add_markers({*new.markers} - found)
+    return as_file(file, replacement.file_tracks())
 
-    markers = {*new.markers}
-    for state, file_track in tracks.items():
-        # The channels of a track without notes are those of others.
-        channels = changed[state] | (set().union(*changed.values()) - state.struck.keys())
+
+class _Replacement:
+    """The tracks of a file while they are written anew.
+
+    Attributes:
+        tracks: what is written, by the state of the track in the file.
+        added: tracks that the file does not have.
+        changed: the channels of each track whose notes change.
+        removed: the events of notes that are not written.
+    """
+
+    def __init__(self, file: MidiFile) -> None:
+        self.tracks = {state: FileTrack(end_of_track=state.tick) for state in file.tracks}
+        self.added = list[FileTrack]()
+        self.changed = {state: set[int]() for state in file.tracks}
+        self.removed = set[Event]()
+        used = {DRUM_CHANNEL}
+        for state in file.tracks:
+            used |= {*state.content.programs, *state.struck}
+        self._free_channels = [channel for channel in range(16) if channel not in used]
+
+    def replace_part(
+        self, state: TrackState, keys: Sequence[ChannelProgram], part: Track, track: Track
+    ) -> None:
+        """Write the notes of `track` in place of those of a part of the file."""
+        new_notes = Counter(track.notes.tolist())
+        if new_notes != Counter(part.notes.tolist()):
+            self.changed[state] |= {channel for channel, _ in keys}
+        for note in chain.from_iterable(state.notes[key] for key in keys):
+            if new_notes[note.values] > 0:
+                new_notes[note.values] -= 1
+            else:
+                self.removed |= {note.begin, note.end or note.begin}
+        _play(self.tracks[state], new_notes.elements(), keys[0][0], part.program, state)
+
+    def add_track(self, track: Track) -> None:
+        """Write a track that the file does not have."""
+        if not (track.is_drum or self._free_channels):
+            raise UserError("it leaves too few MIDI channels for what is written")
+        channel = DRUM_CHANNEL if track.is_drum else self._free_channels.pop(0)
+        self.added.append(FileTrack.of(track, channel))
+        self.added[-1].add_notes(channel, track.notes.tolist())
+
+    def keep_events(
+        self, state: TrackState, markers: Sequence[Marker], span: tuple[int, float]
+    ) -> set[Marker]:
+        """Write the events of a track that stay; return the markers among them.
+
+        A marker stays if it is one of `markers`.
+        """
+        file_track, found = self.tracks[state], set[Marker]()
+        # The channels of a track without notes belong to other tracks.
+        others = set[int]().union(*self.changed.values()) - state.struck.keys()
+        channels = self.changed[state] | others
         _rest(file_track, state, channels, span)
         before = TrackState()  # of pedals and bends
         for event in state.events:
             before.read([event])
             presses = event in before.held.values() and event.channel in channels
-            if event in gone or (presses and span[0] <= event.tick < span[1]):
+            if event in self.removed or (presses and span[0] <= event.tick < span[1]):
                 continue
             if event.status == META and event.meta[0] == MARKER:
                 marker = Marker(event.tick, read_text(event.meta[1]))
-                if marker not in new.markers:
+                if marker not in markers:
                     continue
-                markers.discard(marker)  # several tracks may have it
+                found.add(marker)
             file_track.add(event.tick, OTHER, event.message)
+        self._end_notes(state, channels)
+        return found
+
+    def _end_notes(self, state: TrackState, channels: set[int]) -> None:
+        """Write an end for the notes of changed channels that have none in the file."""
         for note in chain.from_iterable(state.notes.values()):
-            if note.end is None and note.begin.channel in channels and note.begin not in gone:
-                off = (0x80 | note.begin.channel, *note.begin.content)
-                file_track.add(sum(note.values[:2]), OTHER, off)
-    file_tracks = [*tracks.values(), *added]
-    for tick, text in sorted(markers):
-        value = text.encode()
-        file_tracks[0].add(tick, OTHER, (META, MARKER, *number_bytes(len(value)), *value))
-    return as_file(file, file_tracks)
+            begin = note.begin
+            if note.end is None and begin.channel in channels and begin not in self.removed:
+                end = sum(note.values[:2])  # onset and duration
+                self.tracks[state].add(end, OTHER, (0x80 | begin.channel, *begin.content))
+
+    def add_markers(self, markers: Iterable[Marker]) -> None:
+        """Write markers to the first track."""
+        for tick, text in sorted(markers):
+            value = text.encode()
+            message = (META, MARKER, *number_bytes(len(value)), *value)
+            self.file_tracks()[0].add(tick, OTHER, message)
+
+    def file_tracks(self) -> list[FileTrack]:
+        return [*self.tracks.values(), *self.added]
 
 
 def _play(

@@ -84,18 +84,8 @@ def open_file(data: bytes) -> MidiFile:
     Raises:
         UserError: there is no music with beats, or it cannot be read.
     """
-    if not data:
-        raise UserError("the file is empty; export it again from a music program")
     data = data[max(0, data.find(b"MThd", 0, _LONGEST_WRAPPER)) :]
-    if data[:4] != b"MThd" or len(data) < 14:
-        raise UserError("not a MIDI file (no MThd header); give a standard MIDI file")
-    length, form, count, division = struct.unpack(">IHHH", data[4:14])
-    if division == 0:
-        raise UserError("the header says 0 ticks a beat; export it again from a music program")
-    if division >> 15:
-        raise UserError("its time is in frames (SMPTE), without beats; export it in ticks a beat")
-    if length < 6 or 8 + length > len(data):
-        raise UserError(f"broken MIDI (a header of {length} bytes); get a whole copy")
+    length, form, count, division = _read_header(data)
     tracks, fixed = list[TrackState](), bytearray(data)
     others, changed = bytearray(), Counter[str]()
     at = 8 + length
@@ -104,11 +94,8 @@ def open_file(data: bytes) -> MidiFile:
         if data[at : at + 4] == b"MTrk":
             events, stop, at = _find_track(data, at + 8, end)
             changed["tracks of a wrong length, read to the end of its events"] += stop != end
-            for i, event in enumerate(events):
-                if event.status == META and not has_meaning(*event.meta):
-                    fixed[event.start] = _NO_MEANING
-                    events[i] = event._replace(content=bytes([_NO_MEANING]) + event.content[1:])
-                    changed["changes of tempo, metre or key without a meaning left out"] += 1
+            number = _remove_meaningless(events, fixed)
+            changed["changes of tempo, metre or key without a meaning left out"] += number
             tracks.append(TrackState(start + 8))
             tracks[-1].read(events)
         elif end > len(data):
@@ -126,6 +113,33 @@ def open_file(data: bytes) -> MidiFile:
     if len(tracks) != count:
         repairs.append("the header's number of tracks made right")
     return MidiFile(bytes(fixed), form, division, tracks, bytes(others), repairs)
+
+
+def _read_header(data: bytes) -> tuple[int, int, int, int]:
+    """Return the header's length, format, number of tracks, and ticks in a beat."""
+    if not data:
+        raise UserError("the file is empty; export it again from a music program")
+    if data[:4] != b"MThd" or len(data) < 14:
+        raise UserError("not a MIDI file (no MThd header); give a standard MIDI file")
+    length, form, count, division = struct.unpack(">IHHH", data[4:14])
+    if division == 0:
+        raise UserError("the header says 0 ticks a beat; export it again from a music program")
+    if division >> 15:
+        raise UserError("its time is in frames (SMPTE), without beats; export it in ticks a beat")
+    if length < 6 or 8 + length > len(data):
+        raise UserError(f"broken MIDI (a header of {length} bytes); get a whole copy")
+    return length, form, count, division
+
+
+def _remove_meaningless(events: list[Event], data: bytearray) -> int:
+    """Give meta events without a meaning another kind, in the bytes too; return their number."""
+    number = 0
+    for i, event in enumerate(events):
+        if event.status == META and not has_meaning(*event.meta):
+            data[event.start] = _NO_MEANING
+            events[i] = event._replace(content=bytes([_NO_MEANING]) + event.content[1:])
+            number += 1
+    return number
 
 
 def has_meaning(kind: int, value: bytes) -> bool:
@@ -228,37 +242,48 @@ class TrackState:
     def read(self, events: Iterable[Event]) -> None:
         """Take note of the next events."""
         for event in events:
-            tick, status, content = event.tick, event.status, event.content
-            kind, channel = status >> 4, status & 0xF
-            self.tick = tick
-            if status == META:
-                self.content.metas.append((tick, *event.meta))
+            self.tick = event.tick
+            kind, content = event.status >> 4, event.content
+            if event.status == META:
+                self.content.metas.append((event.tick, *event.meta))
                 if content[0] == END_OF_TRACK:
                     break
             elif kind == 9 and content[1]:
-                self.struck[channel] = tick
+                channel = event.channel
+                self.struck[channel] = event.tick
                 self.content.channels.add(channel)
                 self.open[channel, content[0]].append((event, self.content.programs.get(channel)))
             elif kind in (8, 9):
-                if sounding := self.open[channel, content[0]]:
-                    begin, program = sounding.pop(0)
-                    note = begin.tick, tick - begin.tick, content[0], begin.content[1]
-                    self.notes[channel, program].append(FileNote(note, begin, event))
-                    self.content.num_pedalled += (channel, SUSTAIN) in self.held
-            elif kind == 0xC:
-                self.content.first_programs.setdefault(channel, content[0])
-                self.content.programs[channel] = content[0]
-            elif kind == 0xB and content[0] in LEVELS:
-                self.levels[channel, content[0]].append((tick, content[1]))
-            elif kind == 0xB and content[0] in (SUSTAIN, SOSTENUTO):
-                self._hold((channel, content[0]), event, content[1] >= 64)
-            elif kind == 0xB and content[0] == BANK and channel not in self.struck:
-                self.content.banks[channel, BANK] = content[1]
-            elif status == SYSEX and (drums := drum_part(content)) is not None:
-                self.content.banks[drums, SYSEX] = DRUM_BANK
-            elif kind == 0xE:
-                self._hold((channel, WHEEL), event, content != CENTRE)
+                self._end_note(event)
+            else:
+                self._read_setting(kind, event)
             self.events.append(event)
+
+    def _end_note(self, event: Event) -> None:
+        """End the oldest sounding note of the event's key."""
+        channel, pitch = event.channel, event.content[0]
+        if sounding := self.open[channel, pitch]:
+            begin, program = sounding.pop(0)
+            note = begin.tick, event.tick - begin.tick, pitch, begin.content[1]
+            self.notes[channel, program].append(FileNote(note, begin, event))
+            self.content.num_pedalled += (channel, SUSTAIN) in self.held
+
+    def _read_setting(self, kind: int, event: Event) -> None:
+        """Take note of a change of program, a controller, a pitch bend or a SysEx message."""
+        channel, content = event.channel, event.content
+        if kind == 0xC:
+            self.content.first_programs.setdefault(channel, content[0])
+            self.content.programs[channel] = content[0]
+        elif kind == 0xB and content[0] in LEVELS:
+            self.levels[channel, content[0]].append((event.tick, content[1]))
+        elif kind == 0xB and content[0] in (SUSTAIN, SOSTENUTO):
+            self._hold((channel, content[0]), event, content[1] >= 64)
+        elif kind == 0xB and content[0] == BANK and channel not in self.struck:
+            self.content.banks[channel, BANK] = content[1]
+        elif kind == 0xE:
+            self._hold((channel, WHEEL), event, content != CENTRE)
+        elif event.status == SYSEX and (drums := drum_part(content)) is not None:
+            self.content.banks[drums, SYSEX] = DRUM_BANK
 
     def played(self, channel: int) -> list[Note]:
         """Return the notes of a channel that have ended."""

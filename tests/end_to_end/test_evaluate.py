@@ -140,36 +140,43 @@ def test_losses_are_those_of_one_pass(here, workplace):
     assert float(row["mean"]) == pytest.approx(nats.mean(), rel=1e-5)
 
 
-def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace):
+LOSSES = (
+    "metrics=position_loss",
+    "metric.position_loss.num_draws=2",
+    "metric.position_loss.max_factor=4",
+    "split=train",
+)
+
+
+def store(folder, checkpoint, *overrides):
+    """Write a run's folder with a checkpoint and the arguments of its command."""
+    for part in ("checkpoints", ".hydra"):
+        (folder / part).mkdir(parents=True)
+    torch.save(checkpoint, folder / "checkpoints/last.ckpt")
+    (folder / ".hydra/overrides.yaml").write_text(json.dumps(["run_name=x", *overrides]))
+
+
+@pytest.fixture
+def seeds(workplace):
+    """Runs that differ in their seeds, one with another dropout, and one with another split."""
     (run,) = workplace.glob("outputs/tiny/*")
     checkpoint = torch.load(run / "checkpoints/last.ckpt")
     config = checkpoint["musicgen"]["config"]
-    names = ["seed 1", "seed 2", "another"]
-
-    def store(name, *overrides):
-        folder = workplace / name
-        for part in ("checkpoints", ".hydra"):
-            (folder / part).mkdir(parents=True)
-        torch.save(checkpoint, folder / "checkpoints/last.ckpt")
-        (folder / ".hydra/overrides.yaml").write_text(json.dumps(["run_name=x", *overrides]))
-
     for seed in (1, 2):
         config["seed"] = config["loader"]["seed"] = seed
         config["loader"]["cache_dir"] += str(seed)
         checkpoint["state_dict"]["model.head.weight"][seed] *= 9
-        store(f"seed {seed}", "model.dropout=0.1", f"seed={seed}")
+        store(workplace / f"seed {seed}", checkpoint, "model.dropout=0.1", f"seed={seed}")
     config["model"]["dropout"] = 0.2
     checkpoint["musicgen"]["identity"] = run_identity(config)
-    store("another", "model.dropout=0.2", "seed=2")
+    store(workplace / "another", checkpoint, "model.dropout=0.2", "seed=2")
+    config["loader"]["test_fraction"] = 0.3
+    store(workplace / "other split", checkpoint, "loader.test_fraction=0.3")
 
-    arguments = [
-        "metrics=position_loss",
-        "metric.position_loss.num_draws=2",
-        "metric.position_loss.max_factor=4",
-        "split=train",
-    ]
-    runs = f"runs=[{','.join(names)}]"
-    done = succeed(here(workplace, "evaluate.py", *arguments, runs, "out=seeds"))
+
+def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, seeds):
+    runs = "runs=[seed 1,seed 2,another]"
+    done = succeed(here(workplace, "evaluate.py", *LOSSES, runs, "out=seeds"))
     header = next(line for line in done.stdout.splitlines() if "mean" in line)
     assert [cell.strip() for cell in header.split("┃")[1:-1]] == [
         *("run", "R", "part", "n", "mean", "draw_std", "seed_std")
@@ -196,11 +203,11 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace):
     curves = [run["loss"] for run in content["runs"][:2]]
     np.testing.assert_allclose(content["curves"][0]["loss"], np.mean(curves, 0))
 
-    refused = here(workplace, "evaluate.py", *arguments, "runs=[seed 1,seed 1]", "out=twice")
-    assert_one_line(refused, "seed 1 is given twice")
-    config["loader"]["test_fraction"] = 0.3
-    store("other split", "loader.test_fraction=0.3")
-    refused = here(workplace, "evaluate.py", *arguments, "runs=[seed 1,other split]", "out=split")
-    assert_one_line(refused, "other split", "another vocabulary, corpus or split")
+    for names, *problem in (
+        ("seed 1,seed 1", "seed 1 is given twice"),
+        ("seed 1,other split", "other split", "another vocabulary, corpus or split"),
+    ):
+        refused = here(workplace, "evaluate.py", *LOSSES, f"runs=[{names}]", "out=refused")
+        assert_one_line(refused, *problem)
     both = "metrics=position_properties", "runs=[seed 1,other split]", "out=both"
-    assert_one_line(here(workplace, "evaluate.py", *both), "is of one run; give each alone")
+    assert_one_line(here(workplace, "evaluate.py", *both), "measures one run; give each run alone")

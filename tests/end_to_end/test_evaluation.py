@@ -103,7 +103,11 @@ def test_a_model_that_knows_its_pieces_by_heart(here, folder):
     assert mean == pytest.approx(held_out - float(nats["first_mean"]))
     assert (folder / "both/continuations_2/generation.json").exists()
 
-    # The same weights, as if trained at half the length: the same tokens are compared.
+    check_that_lengths_compare(here, folder, root)
+
+
+def check_that_lengths_compare(here, folder, root):
+    """The same weights, as if trained at half the length: the same tokens are compared."""
     shutil.copytree(folder / "by heart", folder / "shorter")
     config = json.loads((folder / "shorter/config.json").read_text())
     config["config"]["loader"]["length"] //= 2

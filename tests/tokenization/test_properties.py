@@ -129,13 +129,12 @@ def remi_grid(score, own, end):
         later = [s for p, s in longest if p == pitch and s > step]
         halves = min([halves] + [2 * (s - step) for s in later])
         notes.append((step * step_ticks, halves * step_ticks // 2, pitch, loudest[pitch, step]))
-    tempo, chord = {}, {}
-    for tick, bpm in score.tempos.tolist():
-        if own["tempo_bins"] and step_of(tick) < end:
-            tempo[step_of(tick)] = nearest(bpm, own["tempo_bins"])
-    for tick, text in score.markers:
-        if text != "intro" and own["chords"] and step_of(tick) < end:
-            chord[step_of(tick)] = text
+    tempi = score.tempos.tolist() if own["tempo_bins"] else []
+    chords = [x for x in score.markers if x.text != "intro"] if own["chords"] else []
+    tempo = {
+        step_of(tick): nearest(bpm, own["tempo_bins"]) for tick, bpm in tempi if step_of(tick) < end
+    }
+    chord = {step_of(tick): text for tick, text in chords if step_of(tick) < end}
 
     def changes(events, before):
         values = [before, *events.values()]
