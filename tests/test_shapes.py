@@ -29,6 +29,9 @@ EXCEPTIONS = {
     "musicgen/attention/linear/product.py::causal_linear_attention": (
         "the public function, whose options are those of other libraries"
     ),
+    "musicgen/midi/extension.py::FileTrack": (
+        "the state of a track in a file, and the three things that are written after its end"
+    ),
     "musicgen/models/copy_head.py::CopyHead.forward": (
         "the tensors of a decoding step, each of another shape"
     ),
@@ -40,13 +43,8 @@ STRICT = ("generation", "tokenization", "cli", "evaluation")
 UNFINISHED = {
     "musicgen/generation/prompts.py",
     "musicgen/generation/request.py",
-    "musicgen/midi/extension.py",
-    "musicgen/midi/replacement.py",
-    "musicgen/midi/tracks.py",
-    "musicgen/tokenization/chorale/grammar.py",
     "musicgen/tokenization/remi/grammar.py",
     "musicgen/tokenization/songs/grammar.py",
-    "tests/end_to_end/test_evaluate.py",
     "tests/page/test_page_music.py",
 }
 

@@ -15,6 +15,7 @@ from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead, CopyState
+from musicgen.models.heads import SequenceHead, build_head
 from musicgen.models.inputs import build_inputs, with_recent
 from musicgen.models.layer import NORMS, Layer, LayerSettings
 from musicgen.models.state import ModelState
@@ -26,19 +27,6 @@ from musicgen.validation import check_bool, check_int, check_settings
 def parameter_count(model: nn.Module) -> int:
     """Return the number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-class SequenceHead(nn.Module):
-    """Interface of a head that makes one output of a whole sequence, such as a classifier.
-
-    Its `forward` takes the last layer's output [B, L, D] and the mask [B, L], false at padding.
-
-    Attributes:
-        pool: the vector that it reads. For `class_token` the model puts a learned token before the
-            sequence (Devlin et al. 2019); other values are known to the head alone.
-    """
-
-    pool: str
 
 
 class Transformer(nn.Module):
@@ -128,7 +116,7 @@ class Transformer(nn.Module):
         self.num_position_columns, self.coordinate_names = _coordinates(self.position, layers[0])
         self.norm = NORMS[settings.norm](self.dim) if settings.norm_first else None
         self.dropout = nn.Dropout(settings.dropout)
-        self.head = _build_head(head, self.dim, vocab_size if num_outputs is None else num_outputs)
+        self.head = build_head(head, self.dim, vocab_size if num_outputs is None else num_outputs)
         self.class_token = None if head is None else self._new_class_token()
         no_scale = tie_embeddings or vocab_size is None
         self.embedding_scale = 1.0 if no_scale else math.sqrt(self.dim)
@@ -272,12 +260,7 @@ class Transformer(nn.Module):
         if self.longest_lag:
             before = None if state is None else state.recent
             recent = with_recent(tokens, key_mask, before, self.longest_lag)
-        x = self.embedding(tokens)
-        inputs: Any = self.inputs
-        for name, module in inputs.items():
-            if name not in ("embedding", "vector"):
-                x = x + module(module.read(positions, recent))
-        x = x * self.embedding_scale
+        x = self._embedded(tokens, positions, recent)
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
             positions = F.pad(positions, (0, 0, 1, 0), value=-1)
@@ -305,6 +288,15 @@ class Transformer(nn.Module):
             recent = recent[:, -self.longest_lag :].clone()
         length = self._start(tokens, state) + tokens.shape[1]
         return x, ModelState(layer_states, position_state, length, recent=recent)
+
+    def _embedded(self, tokens: Tensor, positions: Tensor, recent: Tensor | None) -> Tensor:
+        """Return the sum of all inputs of each token, scaled: [B, L, D]."""
+        x = self.embedding(tokens)
+        inputs: Any = self.inputs
+        for name, module in inputs.items():
+            if name not in ("embedding", "vector"):
+                x = x + module(module.read(positions, recent))
+        return x * self.embedding_scale
 
     def _run_layer(self, layer: Any, *arguments: Any) -> tuple[Tensor, Any]:
         """Call a layer; under `recompute` its inner results are computed again in the backward."""
@@ -375,15 +367,6 @@ def _build_layers(
             span = None if build_span is None else build_span()
         layers.append(Layer(settings, attention, span))
     return layers
-
-
-def _build_head(
-    build: Callable[..., SequenceHead] | None, dim: int, num_outputs: int | None
-) -> Any:
-    """Return the head: a linear map of each token, unless it is given."""
-    assert num_outputs is not None
-    with parameter_of("head"):
-        return nn.Linear(dim, num_outputs) if build is None else build(dim, num_outputs)
 
 
 def _coordinates(position: PositionalEncoding, layer: Layer) -> tuple[int, tuple[str, ...]]:
