@@ -1,5 +1,7 @@
 """Reading of MIDI files and printed scores as `Score`s, and writing of MIDI files."""
 
+from musicgen.midi.beat_map import onto_beats
+from musicgen.midi.beats import Beats, find_beats, read_beats
 from musicgen.midi.extension import extend
 from musicgen.midi.io import as_score, dumps, find_music, loads, read, without_suffix, write
 from musicgen.midi.roles import DRUMS, notes_by_role, pitched_notes, role
@@ -26,6 +28,7 @@ __all__ = [
     "NOTE",
     "TEMPO",
     "TICKS_PER_BEAT",
+    "Beats",
     "KeySignature",
     "Marker",
     "NoteArray",
@@ -35,12 +38,15 @@ __all__ = [
     "as_score",
     "dumps",
     "extend",
+    "find_beats",
     "find_music",
     "loads",
     "notes_by_role",
     "notes_from",
+    "onto_beats",
     "pitched_notes",
     "read",
+    "read_beats",
     "role",
     "sort_notes",
     "without_suffix",
