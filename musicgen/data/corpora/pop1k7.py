@@ -42,7 +42,9 @@ class Pop1K7(Corpus):
     def read(self, path: Path) -> Score:
         """Read one song, from the bar in which its first note sounds.
 
-        Ticks follow the tracked beats, 4 to a bar. Notes keep their small deviations from the grid.
+        Ticks follow the tracked beats, 4 to a bar from tick 0. Time signatures are left out: most
+        files have a second one, which begins one to three beats off these bars. Notes keep their
+        small deviations from the grid.
         One up to half a sixteenth ahead of the first bar is moved to its start, as is the chord
         that holds there. Of the markers only chords, such as `A_M7_A`, are kept.
         """
@@ -55,4 +57,7 @@ class Pop1K7(Corpus):
         for track in score.tracks:
             np.maximum(track.notes["onset"], start, out=track.notes["onset"])
         chords = [marker for marker in score.markers if chord_index(marker.text) is not None]
-        return replace(score, markers=chords).clip(start, score.end + 1)
+        return replace(score, markers=chords, time_signatures=[]).clip(start, score.end + 1)
+
+    def reader_id(self) -> str:
+        return f"{super().reader_id()} without time signatures"

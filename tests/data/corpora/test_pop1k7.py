@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from musicgen.midi import TEMPO, Marker, Score, Track, notes_from, read, write
+from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, notes_from, read, write
 from tests.data.builders import Pop1K7
 
 BAR = 1920
@@ -27,6 +27,15 @@ def test_a_song_starts_with_the_bar_of_its_first_note(tmp_path):
     assert track.notes["duration"].tolist() == [400, 240, 480]
     assert score.markers == [Marker(0, "A_M7_A"), Marker(BAR, "C#_/o7_G")]
     assert [(tick, round(bpm)) for tick, bpm in score.tempos.tolist()] == [(0, 92), (480, 96)]
+
+
+def test_bars_have_four_beats_whatever_the_time_signatures_say(tmp_path):
+    score = read(make_song(tmp_path / "0.mid", [(BAR, 400, 60, 50), (3 * BAR, 480, 67, 70)]))
+    score.time_signatures = [TimeSignature(0, 4, 4), TimeSignature(BAR + 480, 4, 4)]
+    write(score, tmp_path / "1.mid")
+    song = read_song(tmp_path / "1.mid")
+    assert song.bar_starts().tolist() == [0, BAR, 2 * BAR]
+    assert song.tracks[0].notes["onset"].tolist() == [0, 2 * BAR]
 
 
 def test_a_note_well_ahead_of_the_bar_is_an_upbeat(tmp_path):
