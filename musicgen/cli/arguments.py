@@ -20,8 +20,8 @@ from musicgen.run_folders import LAST, OVERRIDES, find_run
 
 # Settings whose values may contain commas, brackets and sharps, which Hydra's grammar rejects.
 _QUOTED = re.compile(
-    "(prompt|checkpoint|out|generated|references|soundfont|chords|key|keep|program|init|resume"
-    r"|loader.cache_dir|data.(corpora.\w+.)?(root|group|exclude)|paths.(data|output)_dir)"
+    "(prompt|checkpoint|out|generated|references|soundfont|beats|chords|key|keep|program|init"
+    r"|resume|loader.cache_dir|data.(corpora.\w+.)?(root|group|exclude)|paths.(data|output)_dir)"
 )
 # Settings that are paths.
 _PATHS = re.compile(r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$")

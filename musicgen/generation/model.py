@@ -12,6 +12,7 @@ import torch
 
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
 from musicgen.errors import ParameterError, UserError
+from musicgen.generation.beats import FILE, on_beats, pace_of
 from musicgen.generation.constraints import Constraint
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias
@@ -145,6 +146,10 @@ class MusicModel:
             is_path = isinstance(music, str | Path)
             score, data = read_with_data(music) if is_path else (as_score(music), None)
             name = name or (Path(music).name if is_path else "prompt")
+            score, data, beats = on_beats(score, data, request.beats)
+            tempo = request.tempo
+            if tempo is None and beats.source != FILE:
+                tempo = pace_of(score, prompt_bars)
             if not request.keeps:  # whose own notes stay
                 score = self.tokenizer.normalise_rhythm(score)
             if request.key_signatures:
@@ -158,7 +163,7 @@ class MusicModel:
                 bars = request.rewritten or (prompt_bars or 0, None)
                 parts = self.tokenizer, score, name, request.keep, bars, read.markers
                 return kept_prompt(*parts, request.progression, data)
-            prompt = make_prompt(self.tokenizer, read, name, prompt_bars, data, request.tempo)
+            prompt = make_prompt(self.tokenizer, read, name, prompt_bars, data, tempo)
         if request.progression is not None:
             end = request.end_time(prompt)
             assert end is not None

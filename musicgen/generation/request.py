@@ -53,6 +53,9 @@ class GenerationRequest:
             prompt is a whole piece then. For models in which they may lead.
         rewrite: bars of a whole piece that are written anew, but for the parts in `keep`, such as
             9-12; all others stay. For models of songs.
+        beats: of a prompt that was played, see `on_beats`: `auto` finds them if the notes lie on no
+            grid of the file's ticks, `file` takes those of the file, and a path names a text file
+            of beats. The music sounds as before, and goes on at the pace of its last bars.
         seed: decides all random draws. The positional encoding's noise is drawn once for a
             request: its pieces share it, as one piece keeps it from token to token.
         engine: `auto`, `eager` or `onnx`, see `make_engine`.
@@ -77,6 +80,7 @@ class GenerationRequest:
     key: Any = None
     keep: Any = ()
     rewrite: Any = None
+    beats: str = "auto"
     seed: int = 0
     engine: str = "auto"
 
