@@ -42,10 +42,20 @@ def spelling(fifths: int) -> tuple[str, ...]:
     """Return names of the pitch classes from C on, such as Bb: those nearest to a key signature.
 
     On the line of fifths, from three below its major tonic to eight above: no double accidentals.
+    A white key has the name of another, such as B#, only in a signature that has this note.
     """
     lowest = min(max(0, _FIFTHS.index("C") + fifths - 3), len(_FIFTHS) - 12)
     nearest = _FIFTHS[lowest : lowest + 12]
-    return tuple(sorted(nearest, key=lambda note: 7 * (_FIFTHS.index(note) - 8) % 12))
+    names = sorted(nearest, key=lambda note: 7 * (_FIFTHS.index(note) - 8) % 12)
+    for pitch_class, plain, name, is_in_key in (
+        (0, "C", "B#", fifths >= 7),
+        (5, "F", "E#", fifths >= 6),
+        (11, "B", "Cb", fifths <= -6),
+        (4, "E", "Fb", fifths <= -7),
+    ):
+        if names[pitch_class] == name and not is_in_key:
+            names[pitch_class] = plain
+    return tuple(names)
 
 
 KEYS = [Key(tonic, major) for major in (True, False) for tonic in range(12)]

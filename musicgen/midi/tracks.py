@@ -36,6 +36,7 @@ _DAMAGED = re.compile(rb"Q(.{0,2}\Z|\0{3})|X(.{0,3}\Z|\0)|Y(.?\Z|[\x08-\xf8])", 
 _NO_MEANING = 0x7F  # the kind of meta events of a single program
 DRUM_BANK = 127
 _DRUM_BANKS = (120, 126, DRUM_BANK)  # of GM2 and XG
+_MELODY_BANK = 121  # of GM2, with which channel 9 is as any other
 # Messages of GS and XG by which a part is of drums, and the channels of parts: of XG, then of GS.
 _DRUM_PART = re.compile(
     rb"(?:A.B\x12@(?=[\x10-\x1f]\x15[\x01\x02])|C.L\x08(?=[\x00-\x0f]\x07[\x01-\x05]))(.)",
@@ -329,9 +330,14 @@ def length_without_end(onset: int, ends: Sequence[int], last: int, longest: int)
 
 
 def drum_channels(contents: Sequence[TrackContent]) -> set[int]:
-    """Return the channels of drums: 9, and those whose first notes have a bank of drums."""
+    """Return the channels of drums: 9, and those whose first notes have a bank of drums.
+
+    Channel 9 is none if its first notes have GM2's bank of melodies.
+    """
     banks = [each for content in contents for each in content.banks.items()]
-    return {DRUM_CHANNEL, *(channel for (channel, _), bank in banks if bank in _DRUM_BANKS)}
+    drums = {channel for (channel, _), bank in banks if bank in _DRUM_BANKS}
+    is_melody = ((DRUM_CHANNEL, BANK), _MELODY_BANK) in banks
+    return drums if is_melody else drums | {DRUM_CHANNEL}
 
 
 def file_parts(
@@ -344,16 +350,16 @@ def file_parts(
     programs = {c: p for content in contents[::-1] for c, p in content.first_programs.items()}
     drums = drum_channels(contents)
     for number, content in enumerate(contents):
-        parts: defaultdict[tuple[int, int], list[ChannelProgram]] = _lists()
+        parts: defaultdict[tuple[int, int, bool], list[ChannelProgram]] = _lists()
         for channel, own in content.notes:
             program = own
             if program is None:  # one that comes later in the track does not count before
                 program = 0 if channel in content.programs else programs.get(channel, 0)
-            parts[DRUM_CHANNEL if channel in drums else channel, program].append((channel, own))
-        for (channel, program), keys in sorted(parts.items()):
-            is_drum = channel == DRUM_CHANNEL or names_drums(content.name, program)
-            parts_notes = [content.notes[key] for key in keys]
-            notes = sort_notes(
-                parts_notes[0] if len(parts_notes) == 1 else np.concatenate(parts_notes)
-            )
-            yield number, keys, Track(content.name, program, is_drum, notes)
+            is_drum = channel in drums
+            place = DRUM_CHANNEL if is_drum else channel
+            parts[place, program, is_drum].append((channel, own))
+        for (_, program, has_drum_channel), keys in sorted(parts.items()):
+            is_drum = has_drum_channel or names_drums(content.name, program)
+            notes = [content.notes[key] for key in keys]
+            joined = notes[0] if len(notes) == 1 else np.concatenate(notes)
+            yield number, keys, Track(content.name, program, is_drum, sort_notes(joined))

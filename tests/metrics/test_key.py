@@ -78,3 +78,6 @@ def test_a_scale_has_a_letter_for_each_degree():
             assert ("C D EF G A B".index(name[0]) + sign) % 12 == pitch_class
     assert spelling(Key(10, False).fifths)[10] == "Bb"
     assert spelling(Key(4, True).fifths)[10] == "A#"
+    assert [spelling(4)[each] for each in (0, 5)] == ["C", "F"]  # not B# and E#
+    assert [spelling(-5)[each] for each in (4, 11)] == ["E", "B"]
+    assert [spelling(7)[0], spelling(-7)[4]] == ["B#", "Fb"]  # which these keys have

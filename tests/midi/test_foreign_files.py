@@ -104,6 +104,15 @@ def test_drums_are_found_by_bank_and_name(events, is_drum):
             assert [t.is_drum for t in score.tracks if len(t.notes)] == [is_drum]
 
 
+def test_a_bank_of_melodies_makes_channel_9_a_melody():
+    """GM2's bank 121 on the channel that has drums without it."""
+    played = notes((0, 60), (480, 62), channel=9)
+    for bank, is_drum in ((121, False), (120, True), (0, True)):
+        events = [(0, b"\xb9\x00" + bytes([bank])), *program(40, 9), *played]
+        (track,) = loads(PromptFile([events]).data()).tracks
+        assert (track.program, track.is_drum) == (40, is_drum)
+
+
 def test_the_name_of_several_instruments_is_their_title():
     tracks = [(t.name, t.program, t.is_drum) for t in loads(TITLED.data()).tracks]
     assert tracks == [("", 0, False), ("", 33, False), ("Kit", 0, True)]

@@ -8,7 +8,7 @@ import pytest
 
 from musicgen.data.corpora import BachChorales
 from musicgen.errors import UserError
-from musicgen.midi import dumps, loads, printed_scores, read
+from musicgen.midi import dumps, engrave, loads, printed_scores, read
 from musicgen.midi.printed_scores import read_score
 
 QUARTER = 480
@@ -304,7 +304,8 @@ def test_hostile_files_raise_one_line(tmp_path, monkeypatch):
         data[start] |= 1
     locked.write_bytes(data)
     assert "no score" in refusal(locked)
-    mxl(tmp_path / "empty.mxl", name="missing.xml")
+    with zipfile.ZipFile(tmp_path / "empty.mxl", "w") as archive:
+        archive.writestr("META-INF/container.xml", '<rootfile full-path="missing.xml"/>')
     assert "no score" in refusal(tmp_path / "empty.mxl")
     laughs = "".join(f"<!ENTITY a{i + 1} '{f'&a{i};' * 10}'>" for i in range(9))
     entities = f"<!DOCTYPE score-partwise [<!ENTITY a0 'C'>{laughs}]>"
@@ -313,6 +314,16 @@ def test_hostile_files_raise_one_line(tmp_path, monkeypatch):
     path.write_text(entities + SONG.replace("<part-name>Voice", "<part-name>&a9;"))
     assert read(path).tracks[0].name == "&a9;"  # no entity is expanded
     assert "No such file" in refusal(tmp_path / "gone.krn")
+
+
+def test_engraving_has_a_limit_of_memory_and_time(tmp_path, monkeypatch):
+    path = tmp_path / "song.krn"
+    path.write_text(KERN)
+    assert engrave.MAX_MEMORY <= 2**31
+    assert engrave.MAX_CPU <= 60
+    monkeypatch.setattr(printed_scores, "MAX_SECONDS", 0.001)
+    with pytest.raises(UserError, match=rf"^{path}: .*more than 0.001 seconds[^\n]*$"):
+        read(path)
 
 
 def test_a_score_is_read_as_the_parser_of_music21_reads_it():

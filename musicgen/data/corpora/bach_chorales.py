@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 
@@ -23,7 +23,12 @@ class BachChorales(Corpus):
 
     def __init__(self) -> None:
         # Without importing the package, which takes seconds.
-        super().__init__(str(distribution("music21").locate_file("music21/corpus/bach")))
+        try:
+            package = distribution("music21")
+        except PackageNotFoundError:
+            cure = "run: pip install -e '.[chorales]'"
+            raise UserError(f"the chorales are files of the package music21; {cure}") from None
+        super().__init__(str(package.locate_file("music21/corpus/bach")))
 
     def pieces(self) -> list[Piece]:
         # `benchmarks/chorale_split.py` wrote the names of the files of each split.
