@@ -5,11 +5,16 @@
 
 const MAX_BYTES = 20e6;
 const LAST_TICK = 2 ** 31 - 1;
+const LONGEST_WRAPPER = 1024; // bytes before the header, such as those of RIFF
 const DRUM_CHANNEL = 9;
+const BANK = 0; // a controller
+const DRUM_BANKS = [120, 126, 127]; // of GM2 and XG
+const MELODY_BANK = 121; // of GM2: channel 9 is like any other
 const LONGEST_OPEN = 4; // beats of a note without an end
 // Statuses of events, kinds of channel events, and kinds of meta events.
 const META = 0xff;
-const [NOTE_OFF, NOTE_ON, PROGRAM_CHANGE, CHANNEL_PRESSURE] = [0x8, 0x9, 0xc, 0xd];
+const [NOTE_OFF, NOTE_ON, CONTROL_CHANGE] = [0x8, 0x9, 0xb];
+const [PROGRAM_CHANGE, CHANNEL_PRESSURE] = [0xc, 0xd];
 const [TRACK_NAME, MARKER, END_OF_TRACK, TEMPO] = [0x03, 0x06, 0x2f, 0x51];
 const [TIME_SIGNATURE, KEY_SIGNATURE] = [0x58, 0x59];
 
@@ -49,8 +54,31 @@ class Reader {
   text(count) {
     if (this.at + count > this.end) throw broken("an event is cut short", this.at);
     this.at += count;
-    return new TextDecoder().decode(this.bytes.subarray(this.at - count, this.at));
+    return readText(this.bytes.subarray(this.at - count, this.at));
   }
+}
+
+/** Return a text: UTF-8, Shift-JIS or Latin-1, whichever fits; see `read_text` in midi/events.py. */
+function readText(bytes) {
+  const latin = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  const isJapanese = /[\x81-\x9f]/.test(latin) || !/[A-Za-z]/.test(latin);
+  for (const encoding of isJapanese ? ["utf-8", "shift_jis"] : ["utf-8"]) {
+    try {
+      return new TextDecoder(encoding, { fatal: true }).decode(bytes);
+    } catch {
+      continue;
+    }
+  }
+  return latin;
+}
+
+/** Return where the four letters of a chunk stand between two places; -1: nowhere. */
+function findChunk(bytes, kind, from, to = bytes.length) {
+  const letters = [...kind].map((letter) => letter.charCodeAt(0));
+  for (let at = from; at + 4 <= Math.min(to, bytes.length); at++) {
+    if (letters.every((letter, i) => bytes[at + i] === letter)) return at;
+  }
+  return -1;
 }
 
 /** Return the score in the bytes of a MIDI file; throw a UserError if there is none. */
@@ -59,22 +87,27 @@ function readMidi(bytes) {
   if (bytes.length > MAX_BYTES) {
     throw new UserError("the file has more than 20 MB; give a shorter piece");
   }
+  bytes = bytes.subarray(Math.max(0, findChunk(bytes, "MThd", 0, LONGEST_WRAPPER)));
   const reader = new Reader(bytes, 0, bytes.length);
   const ticksPerBeat = readHeader(reader);
   const score = { ticksPerBeat, tracks: [], tempos: [], signatures: [], keys: [], markers: [] };
+  const tracks = [];
   while (reader.at + 8 <= bytes.length) {
-    const kind = String.fromCharCode(...bytes.subarray(reader.at, reader.at + 4));
+    const start = reader.at;
+    const isTrack = findChunk(bytes, "MTrk", start, start + 4) === start;
     reader.at += 4;
-    const end = reader.at + 4 + reader.number(4);
-    if (end > bytes.length) {
-      if (kind !== "MTrk") break; // garbage after the last track
-      const missing = end - bytes.length;
-      const reason = `cut short: a track ends ${missing} bytes past the end of the file`;
-      throw new UserError(`${reason}; get a whole copy`);
+    const end = start + 8 + reader.number(4);
+    if (isTrack) {
+      const track = readTrack(bytes, start + 8, end, score);
+      tracks.push(track);
+      reader.at = track.next;
+    } else if (end > bytes.length) {
+      break; // garbage after the last track
+    } else {
+      reader.at = end;
     }
-    if (kind === "MTrk") new TrackReader(new Reader(bytes, reader.at, end), score).read();
-    reader.at = end;
   }
+  addTracks(score, tracks);
   for (const events of [score.tempos, score.signatures, score.keys, score.markers]) {
     events.sort((a, b) => a[0] - b[0]);
   }
@@ -107,14 +140,76 @@ function readHeader(reader) {
   return division;
 }
 
-/** Adds the events of a track of a file to a score; each channel and program becomes a track. */
+/**
+ * Read a track up to its end-of-track event, whatever its length says; `next` is where the next
+ * chunk begins.
+ */
+function readTrack(bytes, start, end, score) {
+  const size = bytes.length;
+  // A length may be too small: where it ends, neither a chunk nor the file's end follows.
+  const after = String.fromCharCode(...bytes.subarray(end, end + 4));
+  const isShort = end < size && !/^[A-Za-z ]{4}$/.test(after);
+  const following = findChunk(bytes, "MTrk", Math.max(start, Math.min(end, size)));
+  const longest = following >= 0 ? following : size;
+  const track = new TrackReader(new Reader(bytes, start, isShort ? longest : Math.min(end, size)), score);
+  track.read();
+  if (track.isEnded) {
+    const stop = track.reader.at;
+    const another = findChunk(bytes, "MTrk", stop, Math.max(stop, end));
+    track.next = another >= 0 ? another : Math.min(Math.max(stop, end), size);
+  } else if (end > size) {
+    const reason = `cut short: a track ends ${end - size} bytes past the end of the file`;
+    throw new UserError(`${reason}; get a whole copy`);
+  } else {
+    track.next = end;
+  }
+  return track;
+}
+
+/**
+ * Add tracks to a score: each channel and program of a track is a track of its own. A channel
+ * without a program in its track has the program that another track sets.
+ */
+function addTracks(score, tracks) {
+  const programs = new Map([...tracks].reverse().flatMap((track) => [...track.firstPrograms]));
+  const drums = drumChannels(tracks);
+  for (const track of tracks) {
+    const parts = new Map();
+    for (const { channel, own, note } of track.notes) {
+      const elsewhere = track.firstPrograms.has(channel) ? 0 : (programs.get(channel) ?? 0);
+      const [program, isDrum] = [own ?? elsewhere, drums.has(channel)];
+      const id = (isDrum ? DRUM_CHANNEL : channel) * 256 + 2 * program + isDrum;
+      if (!parts.has(id)) parts.set(id, { program, isDrum, notes: [] });
+      parts.get(id).notes.push(note);
+    }
+    const name = track.uniqueName();
+    const namesDrums = /^(drums?( ?(set|kit)s?)?|kit|percussion)$/i.test(name.trim());
+    for (const id of [...parts.keys()].sort((a, b) => a - b)) {
+      const part = parts.get(id);
+      score.tracks.push({ name, ...part, isDrum: part.isDrum || (namesDrums && !part.program) });
+    }
+  }
+}
+
+/** Return the channels of drums: 9, unless it has a bank of melodies, and those with a drum bank. */
+function drumChannels(tracks) {
+  const banks = tracks.flatMap((track) => [...track.banks]);
+  const isMelody = ([channel, bank]) => channel === DRUM_CHANNEL && bank === MELODY_BANK;
+  const drums = banks.filter(([, bank]) => DRUM_BANKS.includes(bank)).map(([channel]) => channel);
+  return new Set(banks.some(isMelody) ? drums : [...drums, DRUM_CHANNEL]);
+}
+
+/** Adds the events of a track of a file to a score, but for its notes, which it keeps. */
 class TrackReader {
   constructor(reader, score) {
     Object.assign(this, { reader, score });
-    this.tracks = new Map(); // by channel and program
-    this.programs = new Array(16).fill(0);
+    this.notes = []; // with channel and program; null: before the first program of the channel
+    this.programs = new Map(); // the last of each channel, and as `firstPrograms` the first
+    this.firstPrograms = new Map();
+    this.banks = new Map(); // before the first note of their channel
+    this.struck = new Set(); // channels
     this.open = new Map(); // notes without an end yet, by channel and pitch
-    [this.time, this.name] = [0, ""];
+    [this.time, this.name, this.isEnded] = [0, "", false];
   }
 
   read() {
@@ -128,7 +223,8 @@ class TrackReader {
       if (status === META) {
         const kind = reader.byte();
         const content = this.#content();
-        if (kind === END_OF_TRACK) break;
+        this.isEnded = kind === END_OF_TRACK;
+        if (this.isEnded) break;
         this.#meta(kind, content);
       } else if (status === 0xf0 || status === 0xf7) {
         reader.text(reader.variable());
@@ -141,7 +237,14 @@ class TrackReader {
       }
     }
     this.#endOpenNotes();
-    this.#addTracks();
+  }
+
+  /** Return the name of the track; if it has several instruments, it is the title of the piece. */
+  uniqueName() {
+    const instruments = [...this.struck].map((channel) => {
+      return `${channel === DRUM_CHANNEL} ${this.programs.get(channel)}`;
+    });
+    return new Set(instruments).size > 1 ? "" : this.name;
   }
 
   /** Return a reader of the bytes of an event, which begin with their number. */
@@ -158,14 +261,14 @@ class TrackReader {
     const { score, time } = this;
     const length = content.end - content.at;
     if (kind === TRACK_NAME) this.name = content.text(length);
-    if (kind === MARKER) score.markers.push([time, content.text(length)]);
+    if (kind === MARKER && length) score.markers.push([time, content.text(length)]);
     if (kind === TEMPO && length >= 3) {
       const microseconds = content.number(3); // of a beat
       if (microseconds) score.tempos.push([time, 6e7 / microseconds]);
     }
     if (kind === TIME_SIGNATURE && length >= 2) {
       const [numerator, power] = [content.byte(), content.byte()];
-      if (numerator && power <= 6) score.signatures.push([time, numerator, 2 ** power]);
+      if (numerator > 1 && power <= 6) score.signatures.push([time, numerator, 2 ** power]);
     }
     if (kind === KEY_SIGNATURE && length >= 1) {
       const fifths = (content.byte() << 24) >> 24; // of a signed byte
@@ -178,7 +281,13 @@ class TrackReader {
     const first = reader.byte();
     const hasOneByte = kind === PROGRAM_CHANGE || kind === CHANNEL_PRESSURE;
     const second = hasOneByte ? 0 : reader.byte();
-    if (kind === PROGRAM_CHANGE) this.programs[channel] = first & 127;
+    if (kind === PROGRAM_CHANGE) {
+      if (!this.firstPrograms.has(channel)) this.firstPrograms.set(channel, first & 127);
+      this.programs.set(channel, first & 127);
+    }
+    if (kind === CONTROL_CHANGE && first === BANK && !this.struck.has(channel)) {
+      this.banks.set(channel, second);
+    }
     if (kind !== NOTE_ON && kind !== NOTE_OFF) return;
     if (first > 127) throw broken("a pitch past 127", reader.at);
     if (second > 127) throw broken("a velocity past 127", reader.at);
@@ -186,7 +295,8 @@ class TrackReader {
     if (!this.open.has(key)) this.open.set(key, []);
     if (kind === NOTE_ON && second > 0) {
       const note = [time, 0, first, second];
-      this.#track(channel).notes.push(note);
+      this.struck.add(channel);
+      this.notes.push({ channel, own: this.programs.get(channel) ?? null, note });
       this.open.get(key).push(note);
     } else {
       const note = this.open.get(key).shift();
@@ -194,33 +304,10 @@ class TrackReader {
     }
   }
 
-  #track(channel) {
-    const program = this.programs[channel];
-    const id = channel * 128 + program;
-    if (!this.tracks.has(id)) {
-      this.tracks.set(id, { program, isDrum: channel === DRUM_CHANNEL, notes: [] });
-    }
-    return this.tracks.get(id);
-  }
-
   #endOpenNotes() {
     const longest = LONGEST_OPEN * this.score.ticksPerBeat;
     for (const note of [...this.open.values()].flat()) {
       note[1] = Math.max(1, Math.min(this.time - note[0], longest));
-    }
-  }
-
-  #addTracks() {
-    const instruments = [...this.tracks.keys()].map((id) => {
-      const channel = id >> 7;
-      return `${channel === DRUM_CHANNEL} ${this.programs[channel]}`;
-    });
-    // The name of several instruments is the title of the piece.
-    const name = new Set(instruments).size > 1 ? "" : this.name;
-    const namesDrums = /^(drums?( ?(set|kit)s?)?|kit|percussion)$/i.test(name.trim());
-    for (const track of this.tracks.values()) {
-      const isDrum = track.isDrum || (namesDrums && !track.program);
-      this.score.tracks.push({ name, ...track, isDrum });
     }
   }
 }
