@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi models position tokenization)
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup demo test test-fast export page pretrained table bench bench-gpu docs check-docs lint clean
+.PHONY: help setup demo test test-fast export page pretrained table bench bench-quick bench-gpu docs check-docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -47,6 +47,9 @@ table: $(STAMP) ## Print published figures and those of your runs: make table PA
 bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/ and the tables of the pages
 	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done
 	$(RUN) -m benchmarks.tables
+
+bench-quick: $(STAMP) ## Compare the speed of six parts with the recorded one, in a minute
+	$(RUN) -m benchmarks.quick
 
 bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
 	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done
