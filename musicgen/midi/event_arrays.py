@@ -28,6 +28,7 @@ Bytes = NDArray[np.uint8]
 # In the stream of events that `_decode` reads, these stand for meta events, SysEx and ends of
 # tracks. Only the first leaves the running status as it was.
 _META_MARK, _SYSEX_MARK, _END_MARK = b"\xff\0\0", b"\xf0\0\0", b"\xf7\0\0"
+_HIGH_BYTES = bytes(range(0x80, 0x100))
 _NO_STATUS = np.array([SYSEX], np.uint8)  # after which there is no running status
 
 
@@ -100,8 +101,8 @@ def _separate(data: bytes, tracks: list[tuple[int, int]]) -> tuple[bytes, list[L
     high = np.flatnonzero(values >= 0x80)
     status = values.take(high)
     # A status follows the last byte of a delta time, which is below 128.
-    is_candidate = _has_other_size(status) & (np.diff(high, prepend=-1) > 1)
-    candidates = np.flatnonzero(is_candidate)
+    follows_low = np.append(True, high[1:] - high[:-1] > 1)
+    candidates = np.flatnonzero(_has_other_size(status) & follows_low)
     places = high.take(candidates)
     num_low, places = (places - candidates).tolist(), places.tolist()  # bytes below 128 before
     pieces, long_events = list[bytes](), list[LongEvent]()
@@ -167,7 +168,7 @@ def _decode(stream: bytes) -> EventArrays | None:
     """Return the events of a stream of `_separate`; None if there is damage."""
     values = np.frombuffer(stream, np.uint8)
     is_high = values >= 0x80
-    low = values[~is_high]
+    low = np.frombuffer(stream.translate(None, _HIGH_BYTES), np.uint8)
     size = len(low) // 3
     if len(low) % 3 or is_high[-1]:
         return None
@@ -185,7 +186,7 @@ def _decode(stream: bytes) -> EventArrays | None:
     if delta is None:
         return None
     ends = explicit[status == _END_MARK[0]]
-    lengths = np.diff(ends, prepend=-1)
+    lengths = ends - np.append(-1, ends[:-1])
     tick = np.cumsum(delta)
     tick -= np.repeat(np.append(0, tick[ends[:-1]]), lengths)
     if tick[ends].max() > LAST_TICK:

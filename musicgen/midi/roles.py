@@ -3,10 +3,8 @@
 import re
 from collections import defaultdict
 
-import numpy as np
-
 from musicgen.errors import ParameterError
-from musicgen.midi.score import NOTE, NoteArray, Score, Track, sort_notes
+from musicgen.midi.score import NoteArray, Score, Track, join_notes, sort_notes
 from musicgen.validation import check_int
 
 DRUMS = "Drums"
@@ -52,10 +50,10 @@ def notes_by_role(score: Score) -> dict[str, NoteArray]:
     notes: defaultdict[str, list[NoteArray]] = defaultdict(list)
     for track in score.tracks:
         notes[role(track)].append(track.notes)
-    return {name: np.concatenate(parts) for name, parts in notes.items()}
+    return {name: join_notes(parts) for name, parts in notes.items()}
 
 
 def pitched_notes(score: Score) -> NoteArray:
     """Return the notes of all tracks but drums, sorted. [num_notes]"""
     tracks = [track.notes for track in score.tracks if not track.is_drum]
-    return sort_notes(np.concatenate([np.empty(0, NOTE), *tracks]))
+    return sort_notes(join_notes(tracks))

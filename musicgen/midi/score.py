@@ -81,6 +81,12 @@ def sort_notes(notes: NoteArray) -> NoteArray:
     return notes.take(order)  # which is much quicker than an index
 
 
+def join_notes(arrays: Iterable[NoteArray]) -> NoteArray:
+    """Return the notes of arrays, one after the other."""
+    raw = np.dtype((np.void, NOTE.itemsize))  # with which numpy does not compare the columns' names
+    return np.concatenate([each.view(raw) for each in (np.empty(0, NOTE), *arrays)]).view(NOTE)
+
+
 @dataclass
 class Track:
     """The notes of one instrument."""
@@ -161,7 +167,7 @@ class Score:
     @property
     def notes(self) -> NoteArray:
         """The notes of all tracks, one track after the other. [num_notes]"""
-        return np.concatenate([np.empty(0, NOTE), *(track.notes for track in self.tracks)])
+        return join_notes(track.notes for track in self.tracks)
 
     @property
     def num_notes(self) -> int:

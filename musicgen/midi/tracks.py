@@ -24,7 +24,7 @@ from musicgen.midi.events import (
     read_text,
 )
 from musicgen.midi.roles import names_drums
-from musicgen.midi.score import NOTE, NoteArray, Track, sort_notes
+from musicgen.midi.score import NOTE, NoteArray, Track, join_notes, sort_notes
 from musicgen.text import pluralize
 
 MAX_TRACKS = 512
@@ -360,6 +360,5 @@ def file_parts(
             parts[place, program, is_drum].append((channel, own))
         for (_, program, has_drum_channel), keys in sorted(parts.items()):
             is_drum = has_drum_channel or names_drums(content.name, program)
-            notes = [content.notes[key] for key in keys]
-            joined = notes[0] if len(notes) == 1 else np.concatenate(notes)
-            yield number, keys, Track(content.name, program, is_drum, sort_notes(joined))
+            notes = sort_notes(join_notes(content.notes[key] for key in keys))
+            yield number, keys, Track(content.name, program, is_drum, notes)

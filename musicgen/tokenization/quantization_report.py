@@ -121,7 +121,7 @@ class QuantizationReport:
         notes, number = self.score.notes, np.repeat(of_tracks, sizes)
         known = number >= 0
         self.drop(others, self.grid(notes["onset"][~known]))
-        return notes[known], number[known]
+        return notes.compress(known), number[known]
 
     def pitched_notes(self, pitches: range) -> tuple[NoteArray, IntArray]:
         """Return the notes of all tracks but drums, within pitches, and the track of each. [N]"""
@@ -131,7 +131,7 @@ class QuantizationReport:
         names = f"{pitch_name(pitches[0])}-{pitch_name(pitches[-1])}"
         self.drop(f"notes outside {names}", self.grid(notes["onset"][~inside]))
         self.round(notes["onset"][inside], track_of[inside])
-        return notes[inside], track_of[inside]
+        return notes.compress(inside), track_of[inside]
 
     def inside(self, ticks: IntArray, nouns: str = "notes") -> tuple[IntArray, NDArray[np.bool_]]:
         """Return the grid steps of the events before `end`, and which they are; drop others."""

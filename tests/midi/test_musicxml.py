@@ -129,6 +129,16 @@ def test_rests_of_several_bars_empty_bars_and_repeated_bars(tmp_path):
         assert score.time_signatures == [(0, 4, 4)]
 
 
+def test_incomplete_bars_are_one_only_in_the_same_metre(tmp_path):
+    """Around a repeat sign two parts of a bar are one; a part of 3/4 and one of 4/4 are not."""
+    three = TIME.replace("<beats>4", "<beats>3")
+    first = attributes(0, three) + note("C", 6)
+    bars = [first, note("D", 4), note("E", 2), note("F", 4), attributes(time=TIME) + note("G", 2)]
+    score = read_text(tmp_path, score_of([*bars, note("A", 8)]))
+    assert score.time_signatures == [(0, 3, 4), (2880, 2, 4), (3840, 2, 8), (4320, 4, 4)]
+    assert (score.bar_starts() / 480).tolist() == [0, 3, 6, 8, 9]
+
+
 def test_cue_notes_are_silent(tmp_path):
     cue = note("E", 4).replace("<note>", "<note><cue/>")
     score = read_text(tmp_path, score_of([attributes(0) + cue + note("C", 4)]))

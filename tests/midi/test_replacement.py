@@ -62,6 +62,29 @@ def test_the_file_has_the_new_notes_and_every_other_event(is_one_track, stays, a
     assert now - was == Counter([(BAR, centred), (2 * BAR, bent)] * (old != new))
 
 
+@pytest.mark.parametrize(
+    ("pedal", "expected"),
+    [
+        # Pressed where the span begins: it belongs to the notes that leave.
+        ([(BAR, 127), (3 * BAR, 0)], [(2 * BAR, 127), (3 * BAR, 0)]),
+        # Pressed where the span ends: it stays, once.
+        ([(2 * BAR, 127), (3 * BAR, 0)], [(2 * BAR, 127), (3 * BAR, 0)]),
+        ([(9, 127), (3 * BAR, 0)], [(9, 127), (BAR, 0), (2 * BAR, 127), (3 * BAR, 0)]),
+        ([(9, 127), (BAR, 0)], [(9, 127), (BAR, 0)]),
+        ([(9, 127), (2 * BAR, 0)], [(9, 127), (BAR, 0), (2 * BAR, 0)]),
+    ],
+)
+def test_a_pedal_is_up_within_the_span_and_has_no_event_twice(pedal, expected):
+    presses = [(tick, bytes([0xB0, 64, value])) for tick, value in pedal]
+    data = PromptFile([[*notes((0, 60), (BAR, 62), (3 * BAR, 64)), *presses]]).data()
+    old = loads(data)
+    rows = [row for row in old.tracks[0].notes.tolist() if row[0] != BAR]
+    new = replace(old, tracks=[replace(old.tracks[0], notes=notes_from(rows))])
+    file = mido.MidiFile(file=io.BytesIO(replace_notes(data, old, new, SPAN)))
+    found = [(x.time, x.value) for x in in_ticks(file.tracks[0]) if x.type == "control_change"]
+    assert found == expected
+
+
 def test_other_markers_and_new_tracks():
     data = PromptFile([[*WORDS, *scale(channel=1)]], format=0).data()
     old, tune = loads(data), notes_from([(BAR, 480, 72, 64)])
