@@ -26,12 +26,12 @@ _LENGTH = r"(\d{0,4})(/*)(\d{0,4})"
 _NOTE = rf"(\^{{1,2}}|_{{1,2}}|=)?([A-Ga-g])([,']*){_LENGTH}(-?)"
 _TOKEN = re.compile(
     rf"""
-    \[(?P<field>[A-Za-z]):(?P<value>[^\]]*)\]
+    \[(?P<field>[A-Za-z]):(?P<value>[^\]\[]*)\]
     | "(?P<text>[^"]*)"
-    | ![^!\n]{{0,80}}! | \{{[^}}]*\}}                       # decorations, grace notes
+    | ![^!\n]{{0,80}}! | \{{[^{{}}]*\}}                       # decorations, grace notes
     | (?P<bar>:*\|[|\]:]* | ::+ | \[\|[\]:|]*) \s* (?P<after>\d[\d,-]*)?
     | \[(?P<ending>\d[\d,-]*)
-    | \[(?P<chord>[^\]|]*[A-Ga-g][^\]|]*)\](?P<chord_length>{_LENGTH})(?P<chord_tie>-?)
+    | \[(?P<chord>[^\]\[|]*)\](?P<chord_length>{_LENGTH})(?P<chord_tie>-?)
     | (?P<note>{_NOTE})
     | [zx](?P<rest>{_LENGTH})
     | (?P<bars>[ZX])(?P<count>\d{{0,9}})
@@ -42,6 +42,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_LONGEST_FIELD = 1000  # characters that are read of a field
 _BODY_FIELD = re.compile(r"([A-Za-z]):(.*)")
 
 
@@ -129,6 +130,7 @@ def _read_instrument(tune: _Tune, line: str) -> None:
 def _read_field(tune: _Tune, letter: str, value: str) -> None:
     """Obey a field of the head, of a line or in brackets."""
     settings = tune.settings if tune.in_head else tune.voice.settings
+    value = value[:_LONGEST_FIELD]
     if letter == "V":
         _begin_voice(tune, value)
     elif letter == "M":

@@ -17,6 +17,7 @@ _QUALITIES = {
     "sus4": ("sus", "sus4", "7sus4", "7sus", "9sus4", "9sus"),
 }
 _QUALITY_OF = {ending: quality for quality, endings in _QUALITIES.items() for ending in endings}
+_LONGEST = 40  # characters
 _NO_CHORDS = ("NC", "N.C.", "N.C", "n.c.", "none")
 _SYMBOL = re.compile(r"([A-G])([#b]?)([^/]*(?:/[^A-G][^/]*)?)(?:/([A-G])([#b]?))?")
 _PLAIN = str.maketrans({"♯": "#", "♭": "b", "−": "-", "△": "Δ", " ": None, "(": None, ")": None})
@@ -24,6 +25,8 @@ _PLAIN = str.maketrans({"♯": "#", "♭": "b", "−": "-", "△": "Δ", " ": No
 
 def chord_marker(symbol: str) -> str | None:
     """Return the marker of a chord symbol, such as `A_m7_E` of Am7/E; None if it is no chord."""
+    if len(symbol) > _LONGEST:
+        return None
     plain = symbol.translate(_PLAIN)
     if plain in _NO_CHORDS:
         return "N_N_N"

@@ -129,11 +129,12 @@ def _common_keys(staves: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int,
     """
     changes = [_changes(staff) for staff in staves]
     signed = [each for each in changes if any(fifths for _, fifths in each)]
-    found = []
-    for tick in sorted({tick for each in signed or changes for tick, _ in each}):
-        in_force = [[key for at, key in each if at <= tick][-1:] for each in signed or changes]
-        counts = Counter(key for keys in in_force for key in keys)
-        found.append((tick, max(counts, key=counts.__getitem__)))
+    events = [(tick, i, key) for i, each in enumerate(signed or changes) for tick, key in each]
+    in_force, found = dict[int, int](), list[tuple[int, int]]()
+    for tick, staff, fifths in sorted(events):
+        in_force[staff] = fifths
+        counts = Counter(in_force[i] for i in sorted(in_force))
+        found.append((tick, counts.most_common(1)[0][0]))
     return _changes(found)
 
 

@@ -16,7 +16,7 @@ from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_float
 
 # Increment it when the same files and settings give another cache, or a record has other fields.
-_FORMAT = 11
+_FORMAT = 12
 
 
 @dataclass(frozen=True)

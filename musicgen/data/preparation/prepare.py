@@ -14,8 +14,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -187,11 +189,14 @@ class _Preparation:
         return TokenCache(folder)
 
     def _encode(self, indices: list[int], store: PieceStore) -> None:
-        """Encode pieces, and store them on the way."""
+        """Encode pieces, those of identical files once, and store them on the way."""
         encoder, limits = self.encoded.encoder, self.encoded.encoder.limits
+        groups = [[i] for i in indices]
+        if type(encoder.corpus).read_piece is Corpus.read_piece:  # which reads files by path alone
+            groups = _with_identical_files(self.pieces, indices)
         results = run_limited(
             encoder.encode,
-            [self.pieces[i] for i in indices],
+            [self.pieces[group[0]] for group in groups],
             num_workers=self.encoded.num_workers,
             max_seconds=limits.max_seconds,
             max_gigabytes=limits.max_gigabytes,
@@ -202,17 +207,16 @@ class _Preparation:
             bar_task = bar.add_task("encoding", total=len(indices))
             try:
                 for number, result in results:
-                    i = indices[number]
-                    repeatable = not isinstance(result, Failure) or result.repeatable
-                    if isinstance(result, Failure):
-                        result = EncodedPiece(PieceRecord(self.pieces[i].name, result.reason))
-                    if repeatable and self.keys[i]:
-                        unstored[self.keys[i].decode()] = result
-                    else:
-                        self.failed[i] = result
-                    bar.advance(bar_task)
+                    for i in groups[number]:
+                        piece = _of_piece(result, self.pieces[i])
+                        repeatable = not isinstance(result, Failure) or result.repeatable
+                        if repeatable and self.keys[i]:
+                            unstored[self.keys[i].decode()] = piece
+                        else:
+                            self.failed[i] = piece
+                    bar.advance(bar_task, len(groups[number]))
                     now = time.monotonic()
-                    if len(unstored) == _COMMIT_PIECES or now - stored > _COMMIT_SECONDS:
+                    if len(unstored) >= _COMMIT_PIECES or now - stored > _COMMIT_SECONDS:
                         store.add(unstored)
                         unstored, stored = {}, now
             finally:
@@ -227,6 +231,36 @@ class _Preparation:
     def _records(self, store: PieceStore) -> Iterator[PieceRecord]:
         for i, key in enumerate(self.keys):
             yield self.failed[i].record if i in self.failed else store.record(key.decode())
+
+
+def _of_piece(result: EncodedPiece | Failure, piece: Piece) -> EncodedPiece:
+    """Return what is stored of a piece: what was encoded of its file, or why that failed."""
+    if isinstance(result, Failure):
+        return EncodedPiece(PieceRecord(piece.name, result.reason))
+    return result._replace(record=replace(result.record, name=piece.name))
+
+
+def _with_identical_files(pieces: Sequence[Piece], indices: Sequence[int]) -> list[list[int]]:
+    """Return groups of pieces, in order: those whose single files have the same bytes and suffix.
+
+    Only files of the same size are opened.
+    """
+    by_size = defaultdict[tuple[str, int], list[int]](list)
+    groups = dict[object, list[int]]()
+    for i in indices:
+        path = Path(pieces[i].path)
+        if path.is_file():
+            by_size[path.suffix, path.stat().st_size].append(i)
+        else:
+            groups[i] = [i]
+    for key, members in by_size.items():
+        for i in members:
+            content: object = i
+            with suppress(OSError):
+                if len(members) > 1:
+                    content = key, hashlib.blake2b(Path(pieces[i].path).read_bytes()).digest()
+            groups.setdefault(content, []).append(i)
+    return sorted(groups.values())
 
 
 def _key(piece: Piece) -> bytes:

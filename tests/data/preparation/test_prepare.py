@@ -80,6 +80,21 @@ def counting_read(path):
     return read(path)
 
 
+def test_identical_files_are_encoded_once(pieces, encode, tmp_path):
+    """Also of several names; of the same size alone, each."""
+    write(melody(77, 11), pieces[3].path)
+    for i, original in ((1, 0), (4, 0), (5, 3)):
+        Path(pieces[i].path).write_bytes(Path(pieces[original].path).read_bytes())
+    log = tmp_path / "midi" / "reads.txt"
+    cache = encode(pieces, read=counting_read)
+    assert sorted(log.read_text().split()) == ["0.mid", "2.mid", "3.mid"]
+    assert cache.names == [piece.name for piece in pieces]
+    for i, piece in enumerate(pieces):
+        assert np.array_equal(cache[i], REMI().encode(read(piece.path)))
+    rows = read_csv(cache.folder / "report.csv")
+    assert sorted(row["piece"] for row in rows) == sorted(cache.names)
+
+
 def test_a_file_that_changes_costs_only_itself(pieces, encode, tmp_path):
     log = tmp_path / "midi" / "reads.txt"
 
