@@ -101,14 +101,16 @@ def _separate(data: bytes, tracks: list[tuple[int, int]]) -> tuple[bytes, list[L
     high = np.flatnonzero(values >= 0x80)
     status = values.take(high)
     # A status follows the last byte of a delta time, which is below 128.
-    follows_low = np.append(True, high[1:] - high[:-1] > 1)
+    follows_low = np.ones(len(high), bool)
+    np.greater(high[1:] - high[:-1], 1, out=follows_low[1:])
     candidates = np.flatnonzero(_has_other_size(status) & follows_low)
     places = high.take(candidates)
     num_low, places = (places - candidates).tolist(), places.tolist()  # bytes below 128 before
     pieces, long_events = list[bytes](), list[LongEvent]()
-    for start, end in tracks:
+    starts = np.array([start for start, _ in tracks])
+    lows = (starts - np.searchsorted(high, starts)).tolist()
+    for (start, end), low in zip(tracks, lows, strict=True):
         at, is_ended = start, False
-        low = at - int(np.searchsorted(high, at))
         for i in range(bisect_left(places, start), bisect_left(places, end)):
             place = places[i]
             # Elsewhere it is part of a delta time, or within a long event.
@@ -136,8 +138,7 @@ def _separate(data: bytes, tracks: list[tuple[int, int]]) -> tuple[bytes, list[L
             if is_ended:
                 at = stop
                 break
-            at = stop
-            low = at - int(np.searchsorted(high, at))
+            at, low = stop, num_low[i] + len(data[place:stop].translate(None, _HIGH_BYTES))
         if not is_ended or at != end:
             return None
     return b"".join(pieces), long_events

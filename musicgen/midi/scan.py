@@ -103,8 +103,8 @@ def _add_programs(contents: list[TrackContent], events: EventArrays) -> None:
 def _first_notes(events: EventArrays, found: _NoteEvents, num_tracks: int) -> Indices:
     """Return the index of the first note of each channel; past the events if it has none."""
     first = np.full(16 * num_tracks, len(events.tick))
-    begin = np.sort(np.concatenate([found.begin, found.unended]))[::-1]
-    first[events.channel[begin]] = begin  # of several values, an array keeps the last
+    for begin in (found.begin, found.unended):
+        np.minimum.at(first, events.channel.take(begin), begin)
     return first
 
 
@@ -183,14 +183,7 @@ def _add_notes(
         closed = _close(contents, events, found, longest)
         begin, length = np.append(begin, found.unended), np.append(length, closed)
     channel = events.channel.take(begin)
-    pedals = events.controls(SUSTAIN)
-    if len(pedals):
-        pressed = events.second.take(pedals).astype(np.int64)
-        ended = channel[: len(end)]
-        value = _values_at(end, ended, pedals, pressed, events)
-        counts = np.bincount(ended[value >= 64] // 16, minlength=len(contents))
-        for content, count in zip(contents, counts.tolist(), strict=True):
-            content.num_pedalled = count
+    _count_pedalled(contents, events, end)
     changes = events.programs()
     programs = events.first.take(changes).astype(np.int64)
     in_channel = np.full(16 * len(contents), _NO_PROGRAM)
@@ -210,6 +203,19 @@ def _add_notes(
         index, own = divmod(each, 256)
         key = index % 16, own - 1 if own else None
         contents[index // 16].notes[key] = notes.take(np.flatnonzero(part == each))
+
+
+def _count_pedalled(contents: list[TrackContent], events: EventArrays, end: Indices) -> None:
+    """Count the notes that end while the pedal of their channel is down."""
+    pedals = events.controls(SUSTAIN)
+    channels, channel_of_end = events.channel.take(pedals), events.channel.take(end)
+    for channel in set(channels.tolist()):
+        changes = pedals[channels == channel]
+        ends = np.sort(end[channel_of_end == channel])
+        edges = np.searchsorted(ends, changes)
+        counts = np.append(edges[1:], len(ends)) - edges  # until the next change
+        is_down = events.second.take(changes) >= 64
+        contents[channel // 16].num_pedalled += int(counts[is_down].sum())
 
 
 def _close(
