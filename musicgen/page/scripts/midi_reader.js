@@ -58,7 +58,7 @@ class Reader {
   }
 }
 
-/** Return a text: UTF-8, Shift-JIS or Latin-1, whichever fits; see `read_text` in midi/events.py. */
+/** Return a text: UTF-8, Shift-JIS or Latin-1, whichever fits, as `read_text` does in Python. */
 function readText(bytes) {
   const latin = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
   const isJapanese = /[\x81-\x9f]/.test(latin) || !/[A-Za-z]/.test(latin);
@@ -151,7 +151,8 @@ function readTrack(bytes, start, end, score) {
   const isShort = end < size && !/^[A-Za-z ]{4}$/.test(after);
   const following = findChunk(bytes, "MTrk", Math.max(start, Math.min(end, size)));
   const longest = following >= 0 ? following : size;
-  const track = new TrackReader(new Reader(bytes, start, isShort ? longest : Math.min(end, size)), score);
+  const limit = isShort ? longest : Math.min(end, size);
+  const track = new TrackReader(new Reader(bytes, start, limit), score);
   track.read();
   if (track.isEnded) {
     const stop = track.reader.at;
@@ -191,7 +192,7 @@ function addTracks(score, tracks) {
   }
 }
 
-/** Return the channels of drums: 9, unless it has a bank of melodies, and those with a drum bank. */
+/** Return the channels of drums: those with a bank of drums, and 9 without one of melodies. */
 function drumChannels(tracks) {
   const banks = tracks.flatMap((track) => [...track.banks]);
   const isMelody = ([channel, bank]) => channel === DRUM_CHANNEL && bank === MELODY_BANK;
