@@ -56,7 +56,7 @@ TimedEvent = tuple[int, int, bytes]
 
 @dataclass(eq=False)
 class FileTrack(TrackState):
-    """What a track says before the end, and the events that follow there."""
+    """The state of a track up to the end of the kept music, and the events that are added."""
 
     kept: bytes = b""  # the events before the end, unchanged
     end_of_track: int = 0  # its tick, in the file
@@ -64,7 +64,7 @@ class FileTrack(TrackState):
 
     @classmethod
     def before(cls, data: bytes, state: TrackState, end: int, whole: bool) -> Self:
-        """Return a track of a file with its events before a tick; `whole` as of `extend`."""
+        """Return a track of a file with its events before tick `end`; for `whole` see `extend`."""
         track = cls()
         track.read(event for event in state.events if event.tick < end)
         if track.events:
@@ -120,14 +120,15 @@ def extend(
     sustain: int,
     programs: Mapping[int, int] | None = None,
 ) -> bytes:
-    """Return a MIDI file that begins as `data` does, and goes on with `music` from tick `end`.
+    """Return a MIDI file that begins like `data` and continues with `music` from tick `end`.
 
-    All events before `end` keep their bytes and their tracks. Notes that sound at `end` keep their
-    length up to `sustain`, unless the music strikes them again; notes that never end in the file,
-    held pedals and bent pitches end there, and volume and expression return to where the last note
-    was struck. Notes are added to the part (track and channel) of the
-    file that has their role, to one of several that have it and have played (see `find_parts`), or
-    else to new tracks on free channels; a file of format 0 then becomes one of format 1.
+    - All events before `end` keep their bytes and their tracks.
+    - Notes that sound at `end` keep their length for `sustain` ticks at most, and end earlier if
+      `music` strikes them again. Notes without a note-off, pedals and pitch bends end at `end`.
+    - Volume and expression return to the values that the last note before `end` had.
+    - New notes go to the part (track and channel) that has their role. If several parts have played
+      it, `find_parts` chooses. If none has it, they go to a new track on a free channel; a file of
+      format 0 then becomes one of format 1.
 
     Args:
         music: from tick 0 on, in any resolution; its tempi and metres are changes.

@@ -56,12 +56,15 @@ def read_with_data(path: str | Path) -> tuple[Score, bytes]:
 
 
 def loads(data: bytes) -> Score:
-    """Return the `Score` in the bytes of a MIDI file; raise `UserError` if there is none.
+    """Return the `Score` in the bytes of a MIDI file; raise `UserError` if it cannot be read.
 
-    Each channel of a track with notes is a track, in the program that the channel has in any track;
-    drums are those of channel 9, of a bank or a name of drums. Impossible tempi and time signatures
-    (0 bpm, 0/4) and those of a single beat (1/4) are omitted. A note without an end ends at the
-    next note-off of its key, or with its track, after 4 beats at most. See `Score.repairs`.
+    - Each channel and program of a file's track becomes a track of the Score. A channel without a
+      program change in its own track has the program that another track sets.
+    - A track is of drums if it is on channel 9, or has a bank or a name of drums.
+    - Impossible tempi and time signatures (0 bpm, 0/4) are left out, and those of one beat (1/4).
+    - A note without a note-off gets an end, see `length_without_end`.
+
+    `Score.repairs` lists what was changed.
     """
     ticks_per_beat, contents, file_repairs = _read_tracks(data)
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The tracks of a MIDI file: their events, repaired where they are damaged, and what these say."""
+"""The tracks of a MIDI file, event by event; damage is repaired."""
 
 import re
 import struct
@@ -57,14 +57,14 @@ _lists = partial(defaultdict[Any, list[Any]], list)
 
 
 class MidiFile(NamedTuple):
-    """A file without its damage.
+    """A repaired file.
 
     Attributes:
-        data: its bytes.
-        form: 0 for a single track, 1 for any number.
-        tracks: what each has said when it ends.
-        others: chunks of other kinds.
-        repairs: what was changed, in words.
+        data: the bytes of the file after the repairs.
+        form: the format: 0 for a single track, 1 for any number.
+        tracks: the state of each track at its end.
+        others: the bytes of chunks that are not tracks.
+        repairs: descriptions of the repairs.
     """
 
     data: bytes
@@ -76,14 +76,15 @@ class MidiFile(NamedTuple):
 
 
 def open_file(data: bytes) -> MidiFile:
-    """Find the tracks of a file.
+    """Return the tracks of a MIDI file.
 
-    What stands before the header is left out, as is the rest of a long header. Tracks end at their
-    end-of-track events, whatever their lengths say, and count by themselves. Damaged meta events
-    become ones without a meaning.
+    Bytes before the header are skipped, and so is the rest of a header of more than six bytes. A
+    track ends at its end-of-track event, even if its length says otherwise. The number of tracks is
+    counted; the header's is ignored. Damaged meta events are replaced by a kind that has no
+    meaning.
 
     Raises:
-        UserError: there is no music with beats, or it cannot be read.
+        UserError: the file has no ticks per beat, or its damage cannot be repaired.
     """
     data = data[max(0, data.find(b"MThd", 0, _LONGEST_WRAPPER)) :]
     length, form, count, division = _read_header(data)
@@ -175,7 +176,7 @@ def _find_track(data: bytes, start: int, end: int) -> tuple[list[Event], int, in
 
 
 class FileNote(NamedTuple):
-    """A note, and the events with which it begins and ends: None if it has no end in the file."""
+    """A note with its note-on and note-off event; `end` is None if the file has no note-off."""
 
     values: Note
     begin: Event
@@ -184,17 +185,18 @@ class FileNote(NamedTuple):
 
 @dataclass(eq=False)
 class TrackContent:
-    """What a track says from its beginning to its end, as far as a `Score` needs it.
+    """The events of a whole track that a `Score` needs.
 
     Attributes:
-        metas: tick, kind and value of its meta events.
-        programs: the last program of each channel, and as `first_programs` the first.
-        banks: the bank of each channel before its first note, by channel and `BANK`; that of
-            drums, which a message selects, by channel and `SYSEX`.
-        channels: those with notes.
+        metas: tick, kind and value of each meta event.
+        programs: the last program of each channel.
+        first_programs: the first program of each channel.
+        banks: the bank of each channel before its first note, by channel and `BANK`; a bank of
+            drums that a SysEx message selects, by channel and `SYSEX`.
+        channels: channels that have notes.
         notes: `NOTE` arrays by channel and program.
-        num_unended: notes without an end, which `notes` has with one.
-        num_pedalled: notes that end while the sustain pedal is down.
+        num_unended: number of notes without a note-off; in `notes` they have an end.
+        num_pedalled: number of notes that end while the sustain pedal is down.
     """
 
     metas: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -208,7 +210,7 @@ class TrackContent:
 
     @property
     def name(self) -> str:
-        """The last of its names; none if it has several instruments, as it is their title then."""
+        """The track's last name; empty if it has several instruments: then it is a title."""
         instruments = {(x == DRUM_CHANNEL, self.programs.get(x)) for x in self.channels}
         names = [read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME]
         return names[-1] if names and len(instruments) < 2 else ""
@@ -216,18 +218,19 @@ class TrackContent:
 
 @dataclass(eq=False)
 class TrackState:
-    """What the events of a track have said so far, and which events said it.
+    """The state of a track after some of its events.
 
     Attributes:
-        start: where the track begins in the file.
-        content: what they have said; without notes until `end_notes`.
-        events: these, without the end of the track.
-        open: beginnings and programs of notes that sound, by channel and pitch.
-        notes: those that have ended, by channel and program.
+        start: offset of the track's first event in the file.
+        content: what the events set; it has notes after `end_notes`.
+        events: the events, without the end-of-track event.
+        open: note-ons, with their programs, of notes that still sound, by channel and pitch.
+        notes: notes that have ended, by channel and program.
         struck: the last onset of each channel.
-        held: the last events of pedals and wheels that are not at rest, by channel and controller.
-        levels: tick and value of each change of a level, by channel and controller.
-        tick: of the last event.
+        held: the last event of each pedal and pitch wheel that is not at rest, by channel and
+            controller.
+        levels: tick and value of each change of volume and expression, by channel and controller.
+        tick: tick of the last event.
     """
 
     start: int = 0
@@ -241,7 +244,7 @@ class TrackState:
     tick: int = 0
 
     def read(self, events: Iterable[Event]) -> None:
-        """Take note of the next events."""
+        """Update the state by the next events."""
         for event in events:
             self.tick = event.tick
             kind, content = event.status >> 4, event.content
@@ -287,7 +290,7 @@ class TrackState:
             self.content.banks[drums, SYSEX] = DRUM_BANK
 
     def played(self, channel: int) -> list[Note]:
-        """Return the notes of a channel that have ended."""
+        """Return the ended notes of a channel."""
         parts = [notes for (c, _), notes in self.notes.items() if c == channel]
         return [note.values for notes in parts for note in notes]
 
@@ -297,9 +300,10 @@ class TrackState:
             self.held[key] = event
 
     def end_notes(self, longest: int) -> None:
-        """End the notes that have no end in the file, and add all notes to `content`.
+        """End the notes that have no note-off, and add all notes to `content`.
 
-        Each lasts until the next end of its key, or else for the rest, `longest` ticks at most.
+        Args:
+            longest: see `length_without_end`.
         """
         for (channel, pitch), sounding in self.open.items():
             if not sounding:
@@ -316,12 +320,14 @@ class TrackState:
 
 
 def length_without_end(onset: int, ends: Sequence[int], last: int, longest: int) -> int:
-    """Return the ticks for which a note without an end lasts.
+    """Return the duration of a note that has no note-off, in ticks.
+
+    It lasts until the next note of its channel and pitch ends. If none does, it lasts until the end
+    of the track, but at most `longest` ticks.
 
     Args:
-        ends: when other notes of its channel and pitch end, sorted.
-        last: the end of its track.
-        longest: the most ticks, unless it lasts until one of `ends`.
+        ends: ticks at which notes of the same channel and pitch end, sorted.
+        last: tick at which the track ends.
     """
     following = bisect_right(ends, onset)
     if following < len(ends):
@@ -343,9 +349,9 @@ def drum_channels(contents: Sequence[TrackContent]) -> set[int]:
 def file_parts(
     contents: Sequence[TrackContent],
 ) -> Iterator[tuple[int, list[ChannelProgram], Track]]:
-    """Yield the tracks of a `Score`, one for each channel and program of the tracks of a file.
+    """Yield the tracks of a `Score`: one for each channel and program of each track of the file.
 
-    Before each stand the number of the track in the file, and the keys that it has in `notes`.
+    Each comes with the index of its track in the file, and with its keys in `TrackContent.notes`.
     """
     programs = {c: p for content in contents[::-1] for c, p in content.first_programs.items()}
     drums = drum_channels(contents)
