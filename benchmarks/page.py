@@ -8,7 +8,6 @@ Node runs the worker of the page itself. Rates are of wall-clock time.
 import argparse
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +23,7 @@ from musicgen.files import write_text
 from musicgen.generation.form import lag_bias
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, dumps
-from musicgen.page.document import script, with_half_weights
+from musicgen.page.document import read_page, script, with_half_weights
 from musicgen.random import NoiseKey
 
 RESULTS = Path(__file__).parent / "results"
@@ -82,22 +81,16 @@ def in_node(model: MusicModel, page: Path) -> dict[str, Any]:
     scores = held_out(model)
     prompts = [model.tokenizer.encode(score)[:NUM_STEPS] for score in scores]
     exact = MusicModel(with_half_weights(model.model), model.tokenizer, model.content, model.path)
-    text = page.read_text(encoding="utf-8")
-
-    def part(name: str) -> str:
-        found = re.search(rf'<script type="[^"]*" id="{name}">(.*?)</script>', text, re.S)
-        assert found is not None
-        return found[1]
-
+    parts = read_page(page)
     data = {
-        "content": json.loads(part("content")),
-        "weights": part("weights"),
+        "content": parts.content,
+        "weights": parts.weights,
         "prompts": [tokens.tolist() for tokens in prompts],
         "files": [list(dumps(score)) for score in scores[:NUM_GREEDY]],
     }
     with TemporaryDirectory() as folder:
         (Path(folder) / "data.json").write_text(json.dumps(data))
-        (Path(folder) / "lab.js").write_text(LAB % f"{script('weights')}\n{part('worker')}")
+        (Path(folder) / "lab.js").write_text(LAB % f"{script('weights')}\n{parts.worker}")
         run = subprocess.run(
             ["node", "lab.js"], cwd=folder, capture_output=True, text=True, check=True
         )

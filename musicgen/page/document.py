@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,14 +55,14 @@ def save_page(
     *,
     sampling: Mapping[str, Any],
 ) -> None:
-    """Write the page of a model, titled like its file.
+    """Write the page of a model. Its title is the name of the file.
 
     Args:
         model: in evaluation mode; its weights are stored in half precision.
-        sampling: the fields of `SamplingParams`; the page lets people change the temperature.
+        sampling: the fields of `SamplingParams`. The page has a slider for the temperature.
 
     Raises:
-        UserError: the page cannot have this model, or the extra `onnx` is missing.
+        UserError: a page cannot run this model, or packages of the extra `onnx` are missing.
     """
     tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
     step = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
@@ -89,6 +91,27 @@ def save_page(
         weights=pack_weights(step.data),
     )
     write_text(path, page)
+
+
+class PageParts(NamedTuple):
+    """What the worker of a written page needs.
+
+    Attributes:
+        content: the tables of the tokenizer, the layout of the step, and the sampling settings.
+        worker: the program of the worker.
+        weights: the packed weights, see `pack_weights`.
+    """
+
+    content: dict[str, Any]
+    worker: str
+    weights: str
+
+
+def read_page(path: Path) -> PageParts:
+    """Read the parts of a page that `save_page` wrote."""
+    page = path.read_text(encoding="utf-8")
+    parts = dict(re.findall(r'id="(content|worker|weights)">(.*?)</script>', page, re.DOTALL))
+    return PageParts(json.loads(parts["content"]), parts["worker"], parts["weights"])
 
 
 def _fixed_settings(tokenizer: Tokenizer) -> Iterator[str]:
@@ -125,14 +148,17 @@ def page_file(name: str) -> str:
 
 
 def pack_weights(data: bytes) -> str:
-    """Return bytes as text for `unpackWeights` in the page, which adds one to an odd number."""
+    """Return bytes as text, from which `unpackWeights` in the page makes them again.
+
+    A zero byte is added to an odd number of bytes.
+    """
     pairs = np.frombuffer(data + bytes(len(data) % 2), np.uint8).reshape(-1, 2)
-    # High bytes of floats repeat, low ones hardly do.
+    # Low bytes come before high ones: high bytes of floats repeat, which compresses well.
     return base64.b64encode(zlib.compress(pairs.T.tobytes(), 9)).decode()
 
 
 def with_half_weights(model: Transformer) -> Transformer:
-    """Return a copy whose parameters are numbers of half precision."""
+    """Return a copy of a model with its parameters rounded to half precision."""
     rounded = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in rounded.parameters():
@@ -141,7 +167,11 @@ def with_half_weights(model: Transformer) -> Transformer:
 
 
 def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaScriptStep:
-    """Compile a model's decoding step; a copy head has `SamplingParams.lag_bias` in its state."""
+    """Compile a model's decoding step.
+
+    Args:
+        lag_bias: `SamplingParams.lag_bias`, which is a part of a copy head's first state.
+    """
     step = RecurrentStep(model, NoiseKey((0,)))
     state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
     if len(lag_bias):

@@ -5,7 +5,6 @@
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +12,7 @@ import pytest
 
 import musicgen
 from musicgen.midi import dumps
+from musicgen.page.document import read_page
 from tests.golden.test_golden import prompts
 from tests.page.node import needs_node, run_worker
 
@@ -38,14 +38,13 @@ COMPOSE = """
 def written(name: str, folder: Path) -> dict[str, str]:
     """A hash of each list of numbers that the page of a model writes."""
     musicgen.load(name).save_page(folder / "page.html")
-    page = (folder / "page.html").read_text(encoding="utf-8")
-    parts = dict(re.findall(r'id="(content|worker|weights)">(.*?)</script>', page, re.DOTALL))
+    page = read_page(folder / "page.html")
     data = {
-        "content": json.loads(parts["content"]),
-        "weights": parts["weights"],
+        "content": page.content,
+        "weights": page.weights,
         "file": list(dumps(prompts(name)[0])),
     }
-    found = run_worker(folder, data, parts["worker"] + COMPOSE, ["weights"])
+    found = run_worker(folder, data, page.worker + COMPOSE, ["weights"])
     return {
         kind: f"{len(numbers)} {hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:16]}"
         for kind, numbers in found.items()
