@@ -12,6 +12,7 @@ from musicgen.generation.constraints.end import end_constraints
 from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
 from musicgen.generation.constraints.parallels import NoParallels
 from musicgen.generation.prompts import make_prompt
+from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
 from musicgen.midi import KeySignature, Score, TimeSignature, dumps, loads
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
@@ -219,3 +220,13 @@ def test_chords_are_spelled_as_in_python(tmp_path):
         assert keys == [*map(list, song.key_signatures)]
         assert markers == [spelled(text, names) for text in texts]
     assert len({markers[0] for _, markers in found}) == 2  # A#_m7 and Bb_m7
+
+
+def test_parallels_are_those_of_the_measure(tmp_path):
+    rng = np.random.default_rng(0)
+    before, after = rng.choice([SILENT, 48, 55, 60, 62, 67, 74], (2, 500, 2))
+    body = "return data.map(([before, after]) => parallelInterval(before, after));"
+    moves = list(zip(before.tolist(), after.tolist(), strict=True))
+    expected = parallel_intervals(before, after).tolist()
+    assert run_worker(tmp_path, moves, body) == expected
+    assert {SILENT, UNISON, FIFTH} <= {*expected}
