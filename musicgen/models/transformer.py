@@ -267,7 +267,8 @@ class Transformer(nn.Module):
             key_mask = None if key_mask is None else F.pad(key_mask, (1, 0), value=True)
         position_state = None if state is None else state.position
         if noise is None or isinstance(noise, NoiseKey):
-            options: dict[str, Any] = {"batch_size": len(tokens), "state": position_state}
+            # Not len(tokens), which would fix the batch size of an exported graph.
+            options: dict[str, Any] = {"batch_size": tokens.shape[0], "state": position_state}
             noise = self.position.draw(
                 noise or NoiseKey((0,)), positions, positions.device, **options
             )
