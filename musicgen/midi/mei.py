@@ -144,19 +144,27 @@ class _Reader:
         self._read(root)
 
     def _read(self, element: Element) -> None:
-        tag = element.tag
+        """Read an element and all that it contains."""
         staff_before = self.staff
-        if tag in ("staffDef", "staff"):
+        is_staff = element.tag in ("staffDef", "staff")
+        if is_staff:
             self.staff = element.get("n", "")
+        self._read_alone(element)
+        if element.get(_ID, "") in self.marked:  # a chord's first note stands for it
+            first = next(element.iter("note"), element)
+            self.printed.fermatas.add(first.get(_ID, ""))
+        for child in element:
+            self._read(child)
+        if is_staff:
+            self.staff = staff_before
+
+    def _read_alone(self, element: Element) -> None:
+        """Read an element without what it contains."""
+        tag = element.tag
         if tag in ("staffGrp", "staffDef", "scoreDef", "meterSig", "keySig", "clef"):
             self._read_definition(element)
         elif tag == "measure":
-            self.bar = element.get(_ID, "")
-            self.printed.bars[self.bar] = self.metre
-            self._begin_keys(self.bar, list(self.new_keys))
-            if self.new_bpm is not None:
-                self.printed.tempos.append((self.bar, 0, self.new_bpm))
-                self.new_bpm = None
+            self._begin_bar(element.get(_ID, ""))
         elif tag in ("note", "rest", "mRest", "space", "mSpace"):
             self._read_note(element)
         elif tag == "syl":
@@ -166,13 +174,15 @@ class _Reader:
             self.printed.ties[end] = start
         elif tag == "tempo":
             self._read_tempo(element)
-        if element.get(_ID, "") in self.marked:  # a chord's first note stands for it
-            first = next(element.iter("note"), element)
-            self.printed.fermatas.add(first.get(_ID, ""))
-        for child in element:
-            self._read(child)
-        if tag in ("staffDef", "staff"):
-            self.staff = staff_before
+
+    def _begin_bar(self, name: str) -> None:
+        """Begin a bar in the metre, the keys and the tempo that were printed before it."""
+        self.bar = name
+        self.printed.bars[name] = self.metre
+        self._begin_keys(name, list(self.new_keys))
+        if self.new_bpm is not None:
+            self.printed.tempos.append((name, 0, self.new_bpm))
+            self.new_bpm = None
 
     def _read_definition(self, element: Element) -> None:
         """Read parts, clefs, metres, keys and transpositions."""
