@@ -47,7 +47,7 @@ def generation(
     model: Transformer, tokenizer: Tokenizer, engine: str, rows: int
 ) -> Iterator[list[Sequence]]:
     """Yield after each step of so many rows, which begin with nothing and go on without end."""
-    sampler = Sampler(model, tokenizer, GenerationRequest(engine=engine, bars=4096))
+    sampler = Sampler(model, tokenizer, GenerationRequest.of(engine=engine, bars=4096))
     prompt = empty_prompt(tokenizer)
     return sampler.steps([sampler.sequence(prompt, number) for number in range(rows)])
 

@@ -132,7 +132,7 @@ def summaries(pieces: Sequence[Continuation], samples: int, steps_per_beat: int)
     values = []
     for i, piece in enumerate(pieces):
         prompt, kept = piece.prompt, piece.prompt.kept
-        steps = kept.stop if kept else piece.bars * prompt.bar_length
+        steps = kept.conditioning.stop if kept else piece.bars * prompt.bar_length
         ticks = steps * TICKS_PER_BEAT // steps_per_beat
         order = [(i + len(pieces) // 2 + j) % len(pieces) for j in range(len(pieces))]
         other = min(order, key=lambda j: pieces[j].prompt is prompt or metres[j] != metres[i])
@@ -154,7 +154,7 @@ def summaries(pieces: Sequence[Continuation], samples: int, steps_per_beat: int)
 def measures(piece: Continuation, music: Score) -> dict[str, float]:
     """Measure what was written, or other music in its place."""
     prompt, kept = piece.prompt, piece.prompt.kept
-    tracks = [track for i, track in enumerate(music.tracks) if not kept or i in kept.written]
+    tracks = [track for i, track in enumerate(music.tracks) if not kept or i in kept.targets]
     music, shown = replace(music, tracks=tracks), prompt.piece if kept else prompt.score
     first = int((prompt.piece.bar_starts() < prompt.end_tick).sum())
     events = [bar_notes(shown)[:, :3]] * (not kept) + [bar_notes(music)[:, :3] + [first, 0, 0]]
@@ -184,11 +184,11 @@ def checks(piece: Continuation) -> dict[str, float]:
     lines = [x[: np.searchsorted(x, later[0]) + 1] if later else x for x in lines]
     number = min(map(len, lines))
     found = {"bar lines kept": float(np.array_equal(*(x[:number] for x in lines)))}
-    if kept and prompt.own:
+    if kept:
         # As MIDI, which cannot hold a pitch that begins again before it ends.
-        files = (loads(each).tracks for each in (piece.midi_file()[0], dumps(prompt.own)))
-        tracks = zip(*files, kept.roles, strict=False)
-        same = all(new == own for new, own, role in tracks if role not in kept.written)
+        files = (loads(each).tracks for each in (piece.midi_file()[0], dumps(kept.source)))
+        tracks = zip(*files, kept.conditioning.roles, strict=False)
+        same = all(new == own for new, own, role in tracks if role not in kept.targets)
         found["given notes unchanged"] = float(same)
     return found
 
@@ -209,12 +209,12 @@ def nats(model: MusicModel, pieces: Sequence[Continuation]) -> list[Row]:
     losses: dict[str, list[np.ndarray]] = {"voice given": [], "without the voice": []}
     counts = []
     for i, piece in enumerate(pieces):
-        kept, own = piece.prompt.kept, piece.prompt.own
+        kept, own = piece.prompt.kept, piece.prompt.kept.source
         assert kept
         score = with_chords(own or Score(), model.content.config["loader"]["chords"])
         alone = [
-            track if role in kept.written else replace(track, notes=track.notes[:0])
-            for track, role in zip(score.tracks, kept.roles, strict=True)
+            track if role in kept.targets else replace(track, notes=track.notes[:0])
+            for track, role in zip(score.tracks, kept.conditioning.roles, strict=True)
         ]
         for way, music in zip(losses, (score, replace(score, tracks=alone)), strict=True):
             ids = tokenizer.encode(music)
@@ -222,8 +222,8 @@ def nats(model: MusicModel, pieces: Sequence[Continuation]) -> list[Row]:
             section = ids[np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))]
             noise = NoiseKey((0, RandomStream.EVALUATION, i))
             found = position_losses(model.model, ids, noise, positions=model.positions(ids))
-            losses[way].append(found[:, np.isin(section[1:] - ids_of_parts.start, kept.written)])
-        counts.append(sum(len(piece.prompt.piece.tracks[j].notes) for j in kept.written))
+            losses[way].append(found[:, np.isin(section[1:] - ids_of_parts.start, kept.targets)])
+        counts.append(sum(len(piece.prompt.piece.tracks[j].notes) for j in kept.targets))
     each = {way: unit_values(some, counts).mean(axis=(1, 2)) for way, some in losses.items()}
     return [as_row(f"nats per note of the piano, {way}", [some]) for way, some in each.items()]
 

@@ -2,7 +2,7 @@
 
 import time
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -26,8 +26,8 @@ from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.files import remove_if_empty, write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import Prompt
-from musicgen.generation.request import GenerationRequest
+from musicgen.generation.prompt import Prompt
+from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import loads
 from musicgen.midi.audio import Soundfont
@@ -57,9 +57,10 @@ def main(cfg: DictConfig) -> None:
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, notices = read_prompts(model, cfg, request)
     training_data = searchable_training_data(model, cfg.originality, cfg.data.root)
-    rows = min(request.batch_size, request.num_samples * len(prompts))
-    set_up_cpu(decoded=rows * parameter_count(model.model))
-    names = generated_files.file_names(prompts, request.num_samples)
+    decoding = request.decoding
+    batch = min(decoding.batch_size, decoding.num_samples * len(prompts))
+    set_up_cpu(decoded=batch * parameter_count(model.model))
+    names = generated_files.file_names(prompts, decoding.num_samples)
     done: dict[str, Written] = {}
     out = make_folder(cfg.out, "generated")
     with remove_if_empty(out):
@@ -104,8 +105,7 @@ def write_report(
     """Write the manifest and the page of the pieces by file name, and log how many there are."""
     pieces = [continuation for continuation, _ in done.values()]
     new_tokens = sum(piece.num_new_tokens for piece in pieces)
-    settings = {"checkpoint": str(model.path), **asdict(request)}
-    settings |= settings.pop("sampling")
+    settings = {"checkpoint": str(model.path), **request.options()}
     settings["training length"] = model.training_length
     more = [each for piece, written in done.values() for each in (written[2], piece.notice)]
     more.append(generated_files.cut_short(model, request.bars, pieces))
@@ -131,7 +131,8 @@ def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
     options: Any = OmegaConf.to_container(cfg)
     with parameter_of("sampling"):
         sampling = model.sampling(**options.pop("sampling"))
-    names = {"length_factor", *(each.name for each in fields(GenerationRequest))} & options.keys()
+    known = [each.name for kind in (PieceParams, DecodingParams) for each in fields(kind)]
+    names = {"length_factor", *known} & options.keys()
     return model.request(**{name: options[name] for name in names}, sampling=sampling)
 
 
@@ -146,16 +147,16 @@ def read_prompts(
         sources: Any = piece_readers(data, data.split(cfg.prompt))
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
-    default = None if request.keeps else PROMPT_BARS
+    default = None if request.piece.is_whole_piece else PROMPT_BARS
     prompts, errors, bars = [], [], default if cfg.prompt_bars == "auto" else cfg.prompt_bars
     for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
-            prompts.append(model.prompt(sources[name](), name, bars, request))
+            prompts.append(model.prompt(sources[name](), name, bars, request, cfg.beats))
         except UserError as error:
             errors.append(str(error))
     if not prompts:
         raise UserError(f"nothing to continue: {errors[0]}")
-    if cfg.prompt_bars == "auto" and not all(each.is_whole or each.kept for each in prompts):
+    if cfg.prompt_bars == "auto" and not all(each.source.is_whole or each.kept for each in prompts):
         log(f"from the first {PROMPT_BARS} bars; prompt_bars=null continues whole files")
     notices = [f"left out: {x}" for x in errors] + [x.notice for x in prompts if x.notice]
     warn_of_first(notices, NUM_NOTICES_SHOWN, MORE_NOTICES)

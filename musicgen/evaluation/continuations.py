@@ -27,7 +27,7 @@ from musicgen.evaluation.training_data import piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import Prompt
+from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.part_writing import part_writing

@@ -13,7 +13,8 @@ from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompts import FROM_NOTHING, Prompt
+from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompts import FROM_NOTHING
 from musicgen.metrics.originality import Match
 from musicgen.metrics.style import SIMILARITIES, style_similarity
 from musicgen.midi import TICKS_PER_BEAT, Score, loads, without_suffix
@@ -82,7 +83,7 @@ def write_manifest(
                 notices=[prompt.notice] if prompt.notice else [],
                 audio_file=audio if (out / audio).exists() else None,
                 marks=marks,
-                kept=prompt.untouched,
+                kept=None if prompt.kept is None else prompt.kept.unchanged,
             )
         )
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": entries}

@@ -15,7 +15,8 @@ from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.training_data import open_training_data, piece_readers
-from musicgen.generation.prompts import FROM_NOTHING, make_prompt, on_grid
+from musicgen.generation.frame import on_grid
+from musicgen.generation.prompts import FROM_NOTHING, make_prompt
 from musicgen.midi import Score, find_music, pitched_notes, read, without_suffix
 from musicgen.midi.key import Key, find_key
 from musicgen.package_data import own_or_example

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
-from musicgen.generation.prompts import Prompt, playing
+from musicgen.generation.prompt import KeptParts, Prompt, tracks_with_notes
 from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, dumps, extend, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.midi.extension import find_parts
@@ -19,11 +19,10 @@ from musicgen.midi.io import to_library
 from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import sort_notes
 from musicgen.text import pluralize
-from musicgen.tokenization.part_order import KeptParts
 from musicgen.tokenization.quantization import relocate, to_grid
 from musicgen.validation import check_choice
 
-SPARSE = 0.1  # of the prompt's notes a bar: fewer are next to none
+SPARSE = 0.1  # of the prompt's notes a bar: fewer are hardly any
 KeepPrompt = Literal["original", "tokens"]
 
 
@@ -53,54 +52,82 @@ class Continuation:
     def _repr_html_(self) -> str:
         from musicgen.report import ReportPiece, render_report  # matplotlib takes a while
 
-        prompt, given = self.prompt, self.prompt.score
-        piece = ReportPiece(prompt.name, self.score, prompt.end_tick, None, {}, kept=given)
+        prompt = self.prompt
+        piece = ReportPiece(prompt.name, self.score, prompt.end_tick, None, {}, kept=prompt.score)
         page = render_report(title=prompt.name, pieces=[piece], metadata={})
         frame = 'style="width: 100%; height: 40em; border: 0"'
         return f'<iframe srcdoc="{html.escape(page)}" {frame}></iframe>'
 
     @property
     def num_new_tokens(self) -> int:
-        prompt, num_added = self.prompt, len(self.tokens) - len(self.prompt.tokens)
-        num_given = int((prompt.given[len(prompt.tokens) :] >= 0).sum())
-        # The bar behind those of parts that are given ends the piece, and is not added.
-        return num_added - num_given + bool(prompt.kept and prompt.kept.stop is not None)
+        """How many tokens the model wrote."""
+        added, kept = self.tokens[len(self.prompt.tokens) :], self.prompt.kept
+        if kept is None:
+            return len(added)
+        conditioning = kept.conditioning
+        num_kept = int((conditioning.ids[len(self.prompt.tokens) :] >= 0).sum())
+        if conditioning.stop is not None:  # the bar behind the kept parts ends the piece, unadded
+            num_kept -= 1
+        return len(added) - num_kept
 
     @property
     def new_score(self) -> Score:
-        """The continuation alone, starting at tick 0; without the parts that were given."""
+        """The continuation alone, starting at tick 0; without the parts that are kept."""
         new = self.score.clip(self.prompt.end_tick, self.score.end + 1)
         if self.prompt.kept is not None:
             for index, track in enumerate(new.tracks):
-                track.notes = track.notes[: None if index in self.prompt.kept.written else 0]
+                if index not in self.prompt.kept.targets:
+                    track.notes = track.notes[:0]
         return new
 
     @property
     def notice(self) -> str:
-        """One line if it has next to no notes, or none in some parts; empty otherwise."""
+        """One line if it has hardly any notes, or none in some parts; empty otherwise."""
+        return self._sparse_notice() or self._silent_notice()
+
+    @property
+    def _label(self) -> str:
+        return f"{self.prompt.name}, continuation {self.sample + 1}"
+
+    def _sparse_notice(self) -> str:
+        """Return one line if there are hardly any notes behind those of the prompt."""
+        prompt, num_new = self.prompt, self.new_score.num_notes
+        if prompt.kept is not None or not prompt.end_time:
+            return ""
+        per_bar = prompt.score.num_notes * prompt.bar_length / prompt.end_time
+        if num_new >= SPARSE * per_bar * self.bars:
+            return ""
+        return (
+            f"{self._label}: {pluralize(num_new, 'notes')} in {pluralize(self.bars, 'bars')}, "
+            f"after {per_bar:.3g} a bar in the prompt, which is probably unlike the music that the "
+            "model learned; try another model"
+        )
+
+    def _silent_notice(self) -> str:
+        """Return one line if parts have no notes that have them in the prompt or in its piece."""
         prompt, new, score = self.prompt, self.new_score, self.score
-        where = f"{prompt.name}, continuation {self.sample + 1}"
-        if prompt.kept is None and prompt.end_time:
-            per_bar = prompt.score.num_notes * prompt.bar_length / prompt.end_time
-            if new.num_notes < SPARSE * per_bar * self.bars:
-                count = f"{pluralize(new.num_notes, 'notes')} in {pluralize(self.bars, 'bars')}"
-                why = "which is probably unlike the music that the model learned; try another model"
-                return f"{where}: {count}, after {per_bar:.3g} a bar in the prompt, {why}"
-        expected = playing(prompt.score)
-        if prompt.kept is not None:  # those to be written, but what rests here in the piece
-            here = prompt.piece.clip(prompt.end_tick, score.end + 1)
-            resting = {*playing(prompt.piece)} - {*playing(here)}
-            expected = [i for i in prompt.kept.written if i not in resting]
-        still = [score.tracks[i] for i in expected if not len(new.tracks[i].notes)]
+        playing = tracks_with_notes(prompt.piece)
+        expected = tracks_with_notes(prompt.score)
+        if prompt.kept is not None:  # the target parts that do not rest in these bars of the piece
+            here = tracks_with_notes(prompt.piece.clip(prompt.end_tick, score.end + 1))
+            expected = [i for i in prompt.targets if i in here or i not in playing]
+        without_new_notes = [score.tracks[i] for i in expected if not len(new.tracks[i].notes)]
         # A note from before may go on for a bar, or to the end.
-        held = max(prompt.end_tick + 1, min(prompt.end_tick + 4 * TICKS_PER_BEAT, score.end))
-        silent = [track.name for track in still if replace(score, tracks=[track]).end < held]
+        sounds_until = min(prompt.end_tick + 4 * TICKS_PER_BEAT, score.end)
+        sounds_until = max(prompt.end_tick + 1, sounds_until)
+        silent = [
+            track.name
+            for track in without_new_notes
+            if replace(score, tracks=[track]).end < sounds_until
+        ]
         if not silent and (new.num_notes or expected):
             return ""
-        notice = f"{where}: no notes{' for ' * bool(silent)}{', '.join(silent)}"
-        is_known = prompt.kept is not None and {*prompt.written} & {*playing(prompt.piece)}
-        if is_known and prompt.span == (0, np.inf):
-            notice += "; prompt_bars=8 keeps first bars of theirs, to go on from"
+        notice = f"{self._label}: no notes"
+        if silent:
+            notice += f" for {', '.join(silent)}"
+        is_from_start = prompt.kept is not None and prompt.kept.span == (0, np.inf)
+        if is_from_start and any(target in playing for target in prompt.targets):
+            notice += "; prompt_bars=8 keeps first bars of these parts, to go on from"
         return notice
 
     def midi_file(self, keep_prompt: KeepPrompt = "original") -> tuple[bytes, int, str]:
@@ -108,7 +135,7 @@ class Continuation:
 
         Args:
             keep_prompt: `original` appends the continuation to the file that the prompt was read
-                from, see `musicgen.midi.extend`, or puts the written parts into it, see
+                from, see `musicgen.midi.extend`, or puts the target parts into it, see
                 `replace_notes`; a prompt without a file, and every prompt with `tokens`, is
                 written as the model saw it.
 
@@ -118,16 +145,16 @@ class Continuation:
         check_choice("keep_prompt", keep_prompt, get_args(KeepPrompt))
         prompt, notice = self.prompt, ""
         score, begin = self.score, prompt.end_tick
-        is_own = keep_prompt == "original"
-        if is_own and prompt.kept and (untouched := prompt.untouched):
-            score, begin = self._with_kept(prompt.kept, untouched), prompt.file_end
-        if is_own and prompt.data is not None:
-            try:
-                data = self._in_file(prompt.data, score)
-                loads(data)
-                return data, prompt.file_end, ""
-            except UserError as error:
-                notice = f"{prompt.name}: written as the model saw it, since {error}"
+        if keep_prompt == "original":
+            if prompt.kept is not None:
+                score, begin = self._with_kept(prompt.kept), prompt.source.end_tick
+            if prompt.source.data is not None:
+                try:
+                    data = self._in_file(prompt.source.data, score)
+                    loads(data)
+                    return data, prompt.source.end_tick, ""
+                except UserError as error:
+                    notice = f"{prompt.name}: written as the model saw it, since {error}"
         return dumps(score), begin, notice
 
     @property
@@ -156,64 +183,73 @@ class Continuation:
         write_bytes(path, self.midi_file(keep_prompt)[0])
 
     def _in_file(self, data: bytes, score: Score) -> bytes:
-        prompt = self.prompt
+        """Return the prompt's own file with the music that was added."""
+        prompt, source = self.prompt, self.prompt.source
         if prompt.kept is not None:
-            return replace_notes(data, prompt.own, score, prompt.span)
+            return replace_notes(data, prompt.kept.source, score, prompt.kept.span)
         return extend(
             data,
-            prompt.file_end,
+            source.end_tick,
             self._added(),
             prompt.tokenizer.find_track,
-            whole=prompt.is_whole,
-            sustain=prompt.file_bar,
-            programs=prompt.programs,
+            whole=source.is_whole,
+            sustain=source.bar_ticks,
+            programs=prompt.playback.programs,
         )
 
     def _added(self) -> Score:
         """Return the continuation alone, with the changes of tempo, metre and chord in it."""
-        start = self.prompt.end_tick
+        start, tempo = self.prompt.end_tick, self.prompt.playback.tempo
         tempos = self.score.tempos[self.score.tempos["tick"] >= start].copy()
         tempos["tick"] -= start
-        if self.prompt.tempo is not None:
-            tempos = np.insert(tempos, 0, (0, self.prompt.tempo))
+        if tempo is not None:
+            tempos = np.insert(tempos, 0, (0, tempo))
 
         def changes(events: Sequence[Any]) -> list[Any]:
             return [e._replace(tick=e.tick - start) for e in events if e.tick >= start]
 
         signatures, markers = changes(self.score.time_signatures), changes(self.score.markers)
-        metre = self.prompt.metre
-        if metre is not None and not (signatures and signatures[0].tick == 0):
-            signatures.insert(0, metre)
+        added_signature = self.prompt.source.time_signature
+        if added_signature is not None and not (signatures and signatures[0].tick == 0):
+            signatures.insert(0, added_signature)
         return replace(self.new_score, tempos=tempos, time_signatures=signatures, markers=markers)
 
-    def _with_kept(self, kept: KeptParts, untouched: Score) -> Score:
-        """Return the piece as it was read, with the written parts in its tracks that have them.
+    def _with_kept(self, kept: KeptParts) -> Score:
+        """Return the source score with the new notes in its tracks of the target parts.
 
-        Of several tracks with one part, the notes go to those that have played like them.
+        If several tracks have one part, the notes go to those that have played like them.
         """
-        ticks, begin, stop = untouched.ticks_per_beat, self.prompt.end_tick, self.prompt.span[1]
-        roles, tracks = np.array(kept.roles, dtype=object), [*untouched.tracks]
-        played = [track.notes for track in self.prompt.own.tracks]
-        for index in kept.written:
-            written = self.score.tracks[index]
-            notes = written.notes.copy()
-            early = np.maximum(begin - notes["onset"], 0) * (kept.stop is None)  # frames go on
-            notes["onset"] += early
-            notes["duration"] -= early
-            notes = notes[(notes["onset"] >= begin) & (notes["duration"] > 0)]
-            end = to_grid(notes["onset"] + notes["duration"], ticks, TICKS_PER_BEAT)
-            onset = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
-            notes["onset"], end = (relocate(x, kept.places[::-1]) for x in (onset, end))
-            notes["duration"] = np.maximum(np.minimum(end, stop) - notes["onset"], 1)
-            # What is in the silence of an incomplete bar is nowhere in the piece.
-            sounds = np.abs(np.interp(notes["onset"], *kept.places) - onset) < 1
-            notes = notes[sounds & (notes["onset"] < stop)]
+        unchanged = kept.unchanged
+        roles, tracks = np.array(kept.conditioning.roles, dtype=object), [*unchanged.tracks]
+        played = [track.notes for track in kept.source.tracks]
+        for index in kept.targets:
+            target = self.score.tracks[index]
+            notes = self._source_notes(target.notes, kept)
             places = np.flatnonzero(roles == index).tolist()
+            if not places and len(notes):
+                tracks.append(replace(target, notes=notes))
             part = find_parts(notes, [played[place] for place in places or [0]])
             for number, place in enumerate(places):
                 track = tracks[place]
                 added = np.concatenate([track.notes, notes[part == number]])
                 tracks[place] = replace(track, notes=sort_notes(added))
-            if not places and len(notes):
-                tracks.append(replace(written, notes=notes))
-        return replace(untouched, tracks=tracks)
+        return replace(unchanged, tracks=tracks)
+
+    def _source_notes(self, decoded: NoteArray, kept: KeptParts) -> NoteArray:
+        """Return the new ones of the decoded notes, in ticks of the source score."""
+        ticks, begin = kept.source.ticks_per_beat, self.prompt.end_tick
+        places, stop = kept.conditioning.places, kept.span[1]
+        notes = decoded.copy()
+        if kept.conditioning.stop is None:  # frames go on: what sounds at the beginning is new
+            early = np.maximum(begin - notes["onset"], 0)
+            notes["onset"] += early
+            notes["duration"] -= early
+        notes = notes[(notes["onset"] >= begin) & (notes["duration"] > 0)]
+        end_in_bars = to_grid(notes["onset"] + notes["duration"], ticks, TICKS_PER_BEAT)
+        onset_in_bars = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
+        onset, end = (relocate(x, places[::-1]) for x in (onset_in_bars, end_in_bars))
+        notes["onset"] = onset
+        notes["duration"] = np.maximum(np.minimum(end, stop) - onset, 1)
+        # The silence that completes an incomplete bar is not in the source.
+        is_in_source = np.abs(np.interp(onset, *places) - onset_in_bars) < 1
+        return notes[is_in_source & (onset < stop)]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from musicgen.errors import UserError
 from musicgen.generation.engines import Engine
-from musicgen.generation.prompts import Prompt
+from musicgen.generation.prompt import Prompt
 from musicgen.models import ModelState
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates

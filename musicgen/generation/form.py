@@ -22,7 +22,7 @@ def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
     Raises:
         UserError: the request needs such a head.
     """
-    form, head, by_lag = request.form, model.copy_head, lag_bias(model, request.sampling)
+    form, head, by_lag = request.piece.form, model.copy_head, lag_bias(model, request.sampling)
     if head is None or head.coordinate != "bar":
         for name, value in ("form", form), ("lag_bias", by_lag):
             if value is not None:
@@ -31,7 +31,7 @@ def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
         return None
     biases = torch.zeros(1, head.max_lag + 1)
     if form is not None:
-        biases = form_biases(form, request.section_bars, head.max_lag)
+        biases = form_biases(form, request.piece.section_bars, head.max_lag)
     known = torch.tensor(by_lag or [0.0], dtype=torch.float32)[: head.max_lag + 1]
     return biases + F.pad(known, (0, head.max_lag + 1 - len(known)))
 

@@ -12,22 +12,18 @@ import torch
 
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
 from musicgen.errors import ParameterError, UserError
-from musicgen.generation.beats import FILE, on_beats, pace_of
+from musicgen.generation.beats import AUTO, FILE, on_beats, pace_of
 from musicgen.generation.constraints import Constraint
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias
+from musicgen.generation.kept_parts import kept_prompt
 from musicgen.generation.logits_processors import Processor
-from musicgen.generation.prompts import (
-    Prompt,
-    empty_prompt,
-    kept_prompt,
-    make_prompt,
-    prompt_with_chords,
-)
-from musicgen.generation.request import GenerationRequest
+from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompts import empty_prompt, make_prompt
+from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import as_score
+from musicgen.midi import Score, as_score
 from musicgen.midi.io import read_with_data
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
@@ -125,10 +121,11 @@ class MusicModel:
         name: str | None = None,
         prompt_bars: int | None = None,
         request: GenerationRequest | None = None,
+        beats: str = AUTO,
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
-        A request with `keep` makes it the whole piece without the other parts, see `kept_prompt`.
+        With `keep` or `rewrite` the prompt is what is kept of the whole piece, see `kept_prompt`.
 
         Args:
             music: a Score, an object of miditoolkit, muspy or pretty_midi, or the path of a MIDI
@@ -136,39 +133,63 @@ class MusicModel:
             name: None takes that of the file.
             prompt_bars: None keeps all bars.
             request: whose tempo, chords and programs it takes; None: its own.
+            beats: of music that was played, see `on_beats`: `auto` finds them if the notes lie on
+                no grid of the file's ticks, `file` takes those of the file, and a path names a text
+                file of beats. The music sounds as before, and goes on at the pace of its last bars.
         """
-        request = request or self.request()
-        if music is None and request.keeps:
-            raise UserError("keep writes to parts of a piece; give one as the prompt")
+        piece = (request or self.request()).piece
         if music is None:
-            prompt = empty_prompt(self.tokenizer, request.tempo, request.key_signatures)
+            prompt = self._empty_prompt(piece)
         else:
             is_path = isinstance(music, str | Path)
             score, data = read_with_data(music) if is_path else (as_score(music), None)
             name = name or (Path(music).name if is_path else "prompt")
-            score, data, beats = on_beats(score, data, request.beats)
-            tempo = request.tempo
-            if tempo is None and beats.source != FILE:
+            score, data, found = on_beats(score, data, beats)
+            tempo = piece.tempo
+            if tempo is None and found.source != FILE:
                 tempo = pace_of(score, prompt_bars)
-            if not request.keeps:  # whose own notes stay
-                score = self.tokenizer.normalise_rhythm(score)
-            if request.key_signatures:
-                score = replace(score, key_signatures=request.key_signatures)
-            loader, has_chords = self.content.config["loader"], self.tokenizer.chords
-            read = with_chords(score, loader["chords"] if has_chords else "markers")
-            if request.keeps:
-                check_int("prompt_bars", prompt_bars, 0, none_means="none of the written parts")
-                if request.rewritten and prompt_bars is not None:
-                    raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
-                bars = request.rewritten or (prompt_bars or 0, None)
-                parts = self.tokenizer, score, name, request.keep, bars, read.markers
-                return kept_prompt(*parts, request.progression, data)
-            prompt = make_prompt(self.tokenizer, read, name, prompt_bars, data, tempo)
-        if request.progression is not None:
-            end = request.end_time(prompt)
-            assert end is not None
-            prompt = prompt_with_chords(prompt, request.progression, end)
-        return replace(prompt, programs=request.programs(self.tokenizer))
+            if piece.key_signatures:
+                score = replace(score, key_signatures=piece.key_signatures)
+            if piece.is_whole_piece:
+                return self._kept_prompt(score, data, name, prompt_bars, piece)
+            score = self._with_chords(self.tokenizer.normalise_rhythm(score))
+            prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, tempo)
+        programs = piece.programs(self.tokenizer)
+        return replace(prompt, playback=replace(prompt.playback, programs=programs))
+
+    def _empty_prompt(self, piece: PieceParams) -> Prompt:
+        if piece.is_whole_piece:
+            raise UserError("keep writes to parts of a piece; give one as the prompt")
+        chord = None if piece.progression is None else piece.progression[0][0]
+        return empty_prompt(self.tokenizer, piece.tempo, piece.key_signatures, chord)
+
+    def _kept_prompt(
+        self,
+        score: Score,
+        data: bytes | None,
+        name: str,
+        prompt_bars: int | None,
+        piece: PieceParams,
+    ) -> Prompt:
+        check_int("prompt_bars", prompt_bars, 0, none_means="none of the target parts")
+        if piece.rewritten_bars and prompt_bars is not None:
+            raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
+        return kept_prompt(
+            self.tokenizer,
+            score,
+            name,
+            piece.keep,
+            bars=piece.rewritten_bars or (prompt_bars or 0, None),
+            markers=self._with_chords(score).markers,
+            progression=piece.progression,
+            data=data,
+        )
+
+    def _with_chords(self, score: Score) -> Score:
+        """Return a score with its chords, from the source that training used."""
+        if not self.tokenizer.chords:
+            return with_chords(score, "markers")
+        return with_chords(score, self.content.config["loader"]["chords"])
 
     def sampling(self, **overrides: Any) -> SamplingParams:
         """Return the model's own sampling, with overrides that are not None.
@@ -181,8 +202,8 @@ class MusicModel:
                 f"{self.path}: its sampling has {', '.join(sorted(map(str, unknown)))}, which this "
                 "musicgen does not know; use the version that wrote it"
             )
-        given = {key: value for key, value in overrides.items() if value is not None}
-        return SamplingParams(**{**stored, **given})
+        changed = {name: value for name, value in overrides.items() if value is not None}
+        return SamplingParams(**{**stored, **changed})
 
     def request(
         self,
@@ -196,32 +217,36 @@ class MusicModel:
         Args:
             length_factor: tokens in all, as a multiple of the training length.
             sampling: None takes the model's own; options that are `SamplingParams` change it.
-            options: fields of `GenerationRequest` or `SamplingParams`; None is the default.
+            options: fields of `PieceParams`, `DecodingParams` or `SamplingParams`; None is the
+                default.
 
         Raises:
             UserError: names the option.
         """
         check_float("length_factor", length_factor, above=0, none_means="")
-        given = {name: value for name, value in options.items() if value is not None}
-        known = [each.name for kind in (GenerationRequest, SamplingParams) for each in fields(kind)]
-        if unknown := sorted(given.keys() - set(known)):
+        options = {name: value for name, value in options.items() if value is not None}
+        kinds = PieceParams, DecodingParams, SamplingParams
+        known = [each.name for kind in kinds for each in fields(kind)]
+        if unknown := sorted(options.keys() - set(known)):
             near = get_close_matches(unknown[0], [*known, "prompt_bars", "length_factor"], 1)
-            hint = f"did you mean {near[0]}?" if near else "see GenerationRequest, SamplingParams"
+            hint = "see PieceParams, DecodingParams and SamplingParams"
+            if near:
+                hint = f"did you mean {near[0]}?"
             raise UserError(f"there is no option {unknown[0]}; {hint}")
         if length_factor is not None:
-            given["total_tokens"] = round(length_factor * self.training_length)
-        names = {each.name for each in fields(SamplingParams)} & given.keys()
-        changed = {name: given.pop(name) for name in names}
+            options["total_tokens"] = round(length_factor * self.training_length)
+        names = {each.name for each in fields(SamplingParams)} & options.keys()
+        changed = {name: options.pop(name) for name in names}
         sampling = self.sampling(**changed) if sampling is None else replace(sampling, **changed)
-        request = GenerationRequest(sampling, **given)
-        if request.chords and not self.tokenizer.chords:
+        request = GenerationRequest.of(sampling, **options)
+        if request.piece.chords and not self.tokenizer.chords:
             raise UserError(
                 "chords need a model with tokens of chords (tokenizer=remi "
                 "tokenizer.chords=true), such as checkpoint=songs-small"
             )
-        if request.key_signatures and not self.tokenizer.families.get("Key"):
+        if request.piece.key_signatures and not self.tokenizer.families.get("Key"):
             raise UserError("key needs a model with tokens of keys (tokenizer=songs)")
-        request.programs(self.tokenizer)  # refuses those that it has not
+        request.piece.programs(self.tokenizer)  # refuses those that it has not
         return request
 
     def generate(
@@ -229,6 +254,7 @@ class MusicModel:
         prompts: Any = None,
         *,
         prompt_bars: int | None = None,
+        beats: str = AUTO,
         logits_processors: Sequence[Processor] = (),
         constraints: Sequence[Constraint] = (),
         **options: Any,
@@ -244,12 +270,13 @@ class MusicModel:
                 or one; None is a new piece.
             prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
                 which the other parts are kept, too; None: none.
+            beats: of prompts that were played: auto, file, or the path of a file, see `prompt`.
             logits_processors: functions of the tokens so far [B, L] and the logits [B, V] to new
                 logits, called after those of the options, see `LogitsProcessor`.
             constraints: which tokens may come, in addition to those of the options, see
                 `Constraint`.
             options: as of `request`: bars, num_samples, seed, temperature, …, see
-                `GenerationRequest` and `SamplingParams`.
+                `PieceParams`, `DecodingParams` and `SamplingParams`.
 
         Returns:
             Continuations by prompt, then sample; `.score` is the music, prompt included, `.notice`
@@ -263,7 +290,11 @@ class MusicModel:
             prompts = [prompts]
         made = [
             self.prompt(
-                each, None if isinstance(each, str | Path) else f"prompt {i}", prompt_bars, request
+                each,
+                None if isinstance(each, str | Path) else f"prompt {i}",
+                prompt_bars,
+                request,
+                beats,
             )
             for i, each in enumerate(prompts)
         ]

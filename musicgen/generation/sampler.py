@@ -16,7 +16,7 @@ from musicgen.generation.decoder import Decoder, GuidedDecoder
 from musicgen.generation.engines import make_engine
 from musicgen.generation.form import lag_biases
 from musicgen.generation.logits_processors import LogitsProcessor, Processor
-from musicgen.generation.prompts import Prompt
+from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import draw
 from musicgen.models import Transformer
@@ -77,8 +77,8 @@ class Sampler:
         self.model, self.tokenizer, self.request = model, tokenizer, request
         self.logits_processors, self.constraints = list(logits_processors), list(constraints)
         self.on_step = on_step
-        noise = NoiseKey((request.seed,))
-        self.engine = make_engine(model, noise, engine=request.engine, warn=warn)
+        noise = NoiseKey((request.decoding.seed,))
+        self.engine = make_engine(model, noise, engine=request.decoding.engine, warn=warn)
         self.lag_biases = lag_biases(model, request)
 
     def continuations(self, prompts: abc.Sequence[Prompt]) -> Iterator[Continuation]:
@@ -87,18 +87,20 @@ class Sampler:
         Raises:
             UserError: a prompt is not grammatical, or is too long for the request or the model.
         """
-        request = self.request
-        sequences = [self.sequence(*each) for each in product(prompts, range(request.num_samples))]
-        for first in range(0, len(sequences), request.batch_size):
-            for ended in self.steps(sequences[first : first + request.batch_size]):
+        decoding = self.request.decoding
+        numbered = product(prompts, range(decoding.num_samples))
+        sequences = [self.sequence(prompt, number) for prompt, number in numbered]
+        for first in range(0, len(sequences), decoding.batch_size):
+            for ended in self.steps(sequences[first : first + decoding.batch_size]):
                 for sequence in ended:
                     yield self._continuation(sequence)
 
     def sequence(self, prompt: Prompt, number: int) -> Sequence:
         """Return the sequence of a prompt's sample of this number, as `steps` takes it."""
-        limit = self.request.num_new_tokens(prompt, self.model)
-        numbers = _uniform_numbers(NoiseKey((self.request.seed, RandomStream.SAMPLING, number)))
-        end = None if self.request.ending == "close" else self.request.end_time(prompt)
+        request = self.request
+        key = NoiseKey((request.decoding.seed, RandomStream.SAMPLING, number))
+        limit, numbers = request.num_new_tokens(prompt, self.model), _uniform_numbers(key)
+        end = None if request.piece.ending == "close" else request.end_time(prompt)
         return Sequence(prompt, number, limit, numbers, end)
 
     @torch.inference_mode()
@@ -167,7 +169,7 @@ class Sampler:
         decoder = Decoder(
             self.engine, self.tokenizer, lag_biases=self.lag_biases, temperature=temperature
         )
-        has_kept = any(len(prompt.given) for prompt in prompts)
+        has_kept = any(prompt.kept for prompt in prompts)
         if sampling.guidance == 1 or not has_kept:
             return decoder
         return GuidedDecoder(decoder, sampling.guidance)

@@ -12,21 +12,21 @@ from musicgen.tokenization.quantization import UNMOVED
 from musicgen.tokenization.vocabulary import IntArray
 
 
-class KeptParts(NamedTuple):
-    """The conditioning tokens of a piece of which some parts are kept, and others are written.
+class ConditioningTokens(NamedTuple):
+    """The tokens of a piece of which some parts are kept, and others are written.
 
     Attributes:
-        given: the conditioning tokens, -1 for what is to be written, see `Grammar.give`. [L]
+        ids: those of the kept parts, -1 in place of what is to be written. [L]
         roles: the decoded track that each of the score's tracks is; None: none.
-        written: the target parts: the decoded tracks to be written.
+        targets: the decoded tracks to be written.
         start: grid step from which they replace the score's.
-        stop: grid step at which the last bar of `given` ends; None: with the ids.
+        stop: grid step at which the last bar of `ids` ends; None: with the ids.
         places: ticks of the score, and where they are in its whole bars, see `relocate`. [2, N]
     """
 
-    given: IntArray
+    ids: IntArray
     roles: Sequence[int | None]
-    written: Sequence[int]
+    targets: Sequence[int]
     start: int = 0
     stop: int | None = None
     places: IntArray = UNMOVED
@@ -44,12 +44,12 @@ class PartOrder:
 
     def keep_parts(
         self, score: Score, names: Sequence[str], first: int, end: int | None
-    ) -> KeptParts:
+    ) -> ConditioningTokens:
         """Return a piece in an order in which some parts lead, so that others are written to them.
 
         Args:
             names: of the decoded tracks that lead.
-            first: tick up to which the other parts are given, too.
+            first: tick up to which the other parts are kept, too.
             end: tick at which the writing ends; None: with the piece.
 
         Raises:

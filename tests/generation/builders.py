@@ -201,6 +201,6 @@ def run(tokenizer, model=None, prompts=None, **kwargs):
     prompts = prompts or [make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)]
     if "total_tokens" not in kwargs:
         kwargs = {"bars": 2, **kwargs}
-    request = GenerationRequest(**kwargs)
+    request = GenerationRequest.of(**kwargs)
     done = Sampler(model or small_model(tokenizer), tokenizer, request).continuations(prompts)
     return sorted(done, key=lambda c: (c.prompt.name, c.sample))

@@ -86,13 +86,13 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
         ({"allow_end": "no"}, "allow_end=no: expected true or false"),
         ({"chords": ["C", "Am"]}, r"chords=\['C', 'Am'\]: expected chords such as C"),
         ({"chords": "C X"}, "chords=X: expected chords such as"),
-        ({"keep": "alto", "bars": 8}, "bars=8: expected to be left out beside keep"),
+        ({"keep": "alto", "bars": 8}, "bars=8: expected to be left out with keep"),
         ({"keep": "alto", "ending": "close"}, "ending=close: expected to be left out"),
     ],
 )
 def test_options_that_cannot_be_used_say_so(options, message):
     with pytest.raises(UserError, match=f"^{message}"):
-        GenerationRequest(**options)
+        GenerationRequest.of(**options)
 
 
 def test_length_in_tokens_is_exact_and_counts_the_prompt(tokenizer):
@@ -124,7 +124,7 @@ def test_random_numbers_do_not_depend_on_the_rest_of_the_batch(tokenizer, batch_
 @torch.inference_mode()
 def test_logits_after_a_prompt_do_not_depend_on_other_prompts():
     tokenizer = TOKENIZERS["remi"]
-    sampler = Sampler(small_model(tokenizer), tokenizer, GenerationRequest(engine="eager"))
+    sampler = Sampler(small_model(tokenizer), tokenizer, GenerationRequest.of(engine="eager"))
     one, two, three = (make_prompt(tokenizer, SCORES["remi"], "p", n) for n in (1, 2, 3))
     other = replace(two, tokens=np.roll(two.tokens, 1))  # of equal length, so read with `two`
     alone = sampler.decoder([two]).prefill([two], torch.zeros(1, dtype=torch.long))
@@ -257,12 +257,13 @@ def test_no_note_is_longer_than_the_longest_of_its_track_in_the_prompt():
         parts = done.prompt.score.tracks, done.new_score.tracks
         return [np.array([t.notes["duration"].max(initial=0) for t in each]) for each in parts]
 
-    before, free = longest()
+    before, free = longest(limit_durations=False)
     assert (free > before)[before > 0].sum() > 2
-    before, held = longest(limit_durations=True)
-    assert (held <= before)[before > 0].all()
+    before, limited = longest()
+    assert (limited <= before)[before > 0].all()
     empty = [empty_prompt(tokenizer)]
-    assert [*map(list, longest(empty, limit_durations=True))] == [*map(list, longest(empty))]
+    without_limit = longest(empty, limit_durations=False)
+    assert [*map(list, longest(empty))] == [*map(list, without_limit)]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +307,7 @@ def test_continuations_are_objects_of_other_libraries_and_continue_them(tmp_path
 @pytest.mark.parametrize(
     ("option", "words"),
     [("temprature", "did you mean temperature"), ("promptbars", "did you mean prompt_bars"),
-     ("x", "see GenerationRequest")],
+     ("x", "see PieceParams")],
 )  # fmt: skip
 def test_unknown_options_name_the_nearest(option, words):
     with pytest.raises(UserError, match=f"no option {option}; {words}"):

@@ -38,7 +38,7 @@ TOKENIZERS = [
 def test_a_prompt_ends_at_a_bar_line_of_the_file_and_of_the_tokens(tokenizer, track, bars, end):
     data = PromptFile([track]).data()
     prompt = make_prompt(tokenizer, loads(data), "song", bars, data)
-    assert prompt.file_end == end
+    assert prompt.source.end_tick == end
     assert prompt.end_time % prompt.bar_length == 0
     onsets = [tick for tick, event in track if event[0] >> 4 == 9 and event[2] and tick < end]
     assert prompt.score.num_notes == len(onsets)

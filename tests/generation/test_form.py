@@ -69,7 +69,7 @@ def test_a_copy_head_takes_the_temperature_after_the_first_token(monkeypatch):
     first = {}
     for temperature in (1.0, 0.5, 0.0):
         logits.clear()
-        request = GenerationRequest(SamplingParams(temperature), bars=2, num_samples=2)
+        request = GenerationRequest.of(SamplingParams(temperature), bars=2, num_samples=2)
         prompt = make_prompt(TOKENIZERS["remi"], SCORES["remi"], "p", 2)
         sampler = Sampler(model, TOKENIZERS["remi"], request, logits_processors=[observed_logits])
         assert len([*sampler.continuations([prompt])]) == 2
@@ -85,7 +85,7 @@ def test_models_without_a_chosen_bias_have_the_usual_one():
     usual = lag_bias(model, SamplingParams())
     assert [usual[lag] for lag in (0, 1, 4, 15, 16, 17)] == [0, -1.5, -0.7, -1.5, -0.3, -1.5]
     assert lag_bias(model, SamplingParams(lag_bias=[])) == []
-    request = GenerationRequest(SamplingParams(), bars=1)
+    request = GenerationRequest.of(SamplingParams(), bars=1)
     torch.testing.assert_close(lag_biases(model, request), torch.tensor([usual]))
     model.copy_head.coordinate = "index"
     assert lag_biases(model, request) is None

@@ -55,7 +55,8 @@ def write(score, tokenizer=CHORALE, **options):
     for piece, file in zip(pieces, files, strict=True):
         tokenizer.grammar().start(piece.tokens[None])
         if piece.prompt.kept:
-            prompt = dataclasses.replace(piece.prompt, data=dumps(score))
+            source = dataclasses.replace(piece.prompt.source, data=dumps(score))
+            prompt = dataclasses.replace(piece.prompt, source=source)
             data, _, notice = dataclasses.replace(piece, prompt=prompt).midi_file()
             same = dataclasses.replace(file, key_signatures=score.key_signatures)
             assert (loads(data), notice) == (same, "")
@@ -97,7 +98,7 @@ def test_voices_without_a_new_note_are_named():
     (piece,) = model.generate(song(), keep="soprano")
     assert piece.notice == (
         "prompt 0, continuation 1: no notes for Alto, Tenor, Bass; prompt_bars=8 keeps first bars "
-        "of theirs, to go on from"
+        "of these parts, to go on from"
     )
     (score := song()).tracks[1].notes = song().tracks[1].notes[:1]  # then the alto rests
     (piece,) = model.generate(score, keep="soprano", prompt_bars=2)
@@ -207,10 +208,10 @@ def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
             assert {row[3] for row in others} <= {90, 88}  # the part's usual velocity
     assert others
     assert piece.new_score.num_notes == len(others)
-    given = piece.prompt.given[:-1]  # without the bar that would follow
+    given = piece.prompt.kept.conditioning.ids[:-1]  # without the bar that would follow
     assert piece.num_new_tokens == len(piece.tokens) - (given >= 0).sum()
-    told_apart = score_payload(file, 0, given=piece.prompt.untouched)["tracks"]
-    assert sum(track["given"].count(0) for track in told_apart) == len(others)
+    told_apart = score_payload(file, 0, kept=piece.prompt.kept.unchanged)["tracks"]
+    assert sum(track["kept"].count(0) for track in told_apart) == len(others)
     # The bars are the file's, and so are the chords that were asked for.
     lines = SONGS.bar_starts(piece.tokens, 36).tolist()
     assert lines == [line // 8 for line in LINES[: len(lines)]]
@@ -267,7 +268,7 @@ def test_bars_of_any_metre_are_rewritten_whole(metre, bars, span, steps):
     score = accompanied()
     score.time_signatures = [TimeSignature(0, 15, 2), TimeSignature(0, *metre)]  # the last counts
     (piece,), (file,) = write(score, SONGS, rewrite=bars, seed=1)
-    assert (piece.prompt.span, piece.prompt.bar_length) == (span, steps)
+    assert (piece.prompt.kept.span, piece.prompt.bar_length) == (span, steps)
     for track, own in zip(file.tracks, score.tracks, strict=True):
         for others in ((0, span[0]), (span[1], 9999)):
             assert notes_between(track, *others) == notes_between(own, *others)
@@ -282,7 +283,7 @@ def test_a_bar_that_is_off_the_grid_is_the_one_that_is_rewritten(ticks, upbeat):
     for bar in (1, 2, 3):
         (piece,), (file,) = write(score, SONGS, rewrite=bar, seed=1)
         assert len(SONGS.bar_starts(piece.tokens, 36)) == bar
-        assert (piece.prompt.given < 0).sum() == 1
+        assert (piece.prompt.kept.conditioning.ids < 0).sum() == 1
         assert all(0 not in track.notes["duration"] for track in file.tracks)
 
 
@@ -293,7 +294,7 @@ def test_behind_bars_with_other_chords_the_chord_of_the_file_is_in_force(tmp_pat
     for bars, last in (("2", [(576, "G_M")]), ("2-4", [])):
         options = {"rewrite": bars, "chords": "Bb", "key": "F"}
         (piece,) = music_model(SONGS, "auto").generate(path, **options)
-        assert piece.prompt.data == path.read_bytes()
+        assert piece.prompt.source.data == path.read_bytes()
         found = [(marker.tick, marker.text) for marker in loads(piece.midi_file()[0]).markers]
         assert found == [(0, "G_M"), (288, "Bb_M"), (400, "louder"), *last]
 

@@ -35,7 +35,7 @@ def done(tmp_path_factory):
                 path.parent.mkdir()
                 path.write_bytes(file.data())
                 prompts.append((title, model.prompt(path, title, file.bars)))
-        sampler = Sampler(model.model, tokenizer, GenerationRequest(bars=9, max_new_tokens=60))
+        sampler = Sampler(model.model, tokenizer, GenerationRequest.of(bars=9, max_new_tokens=60))
         for c in sampler.continuations([prompt for _, prompt in prompts]):
             out[c.prompt.name] = c, c.midi_file()
     return out

@@ -79,7 +79,7 @@ def test_a_bar_that_the_grid_cannot_hold_keeps_its_metre():
     score.time_signatures = [TimeSignature(0, 7, 32)]
     prompt = make_prompt(Groove2Groove(), score, "song", 4, data=b"")
     assert prompt.bar_length == 10
-    assert prompt.metre is None
+    assert prompt.source.time_signature is None
     assert prompt.score.time_signatures == score.time_signatures
 
 

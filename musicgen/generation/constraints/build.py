@@ -17,15 +17,17 @@ from musicgen.generation.constraints.end import end_constraints
 from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
 from musicgen.generation.constraints.kept import KeptParts, KeptTokens, TargetParts, target_parts
 from musicgen.generation.constraints.parallels import NoParallels
-from musicgen.generation.prompts import Prompt
+from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.midi import TICKS_PER_BEAT
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
+from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.grammar import NEVER, Grammar
 from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
 from musicgen.tokenization.remi.grammar import BarGrammar, REMIGrammar
 from musicgen.tokenization.songs.grammar import SongsGrammar
+from musicgen.tokenization.vocabulary import IntArray
 
 
 def request_constraints(
@@ -41,8 +43,7 @@ def request_constraints(
     if isinstance(grammar, SongsGrammar):
         constraints = songs_constraints(request, grammar, prompts)
     elif isinstance(grammar, REMIGrammar):
-        progressions = [prompt.progression for prompt in prompts]
-        constraints = [REMIChords(grammar, progressions)]
+        constraints = [REMIChords(grammar, progressions(request, prompts))]
     elif isinstance(grammar, GrooveGrammar):
         constraints = groove_constraints(request, tokenizer, grammar, prompts)
     elif isinstance(grammar, ChoraleGrammar):
@@ -50,9 +51,9 @@ def request_constraints(
     else:
         constraints = []
     if isinstance(grammar, BarGrammar):
-        if request.fix_tempo:
+        if request.decoding.fix_tempo:
             constraints.append(FixedTempo(grammar))
-        if request.fix_time_signature and not request.keeps:  # kept bars have the piece's
+        if request.decoding.fix_time_signature and not request.piece.is_whole_piece:
             constraints.append(FixedTimeSignature(grammar))
     return [*constraints, *request_end(request, grammar, prompts)]
 
@@ -61,15 +62,14 @@ def songs_constraints(
     request: GenerationRequest, grammar: SongsGrammar, prompts: Sequence[Prompt]
 ) -> list[Constraint]:
     """Return the constraints on parts, chords and notes at once of songs."""
-    targets = target_parts(grammar, [prompt.written for prompt in prompts])
+    targets = target_parts(grammar, [prompt.targets for prompt in prompts])
     constraints: list[Constraint] = [TargetParts(grammar, targets)]
-    if request.keeps:
-        constraints = [KeptParts(grammar, [prompt.given for prompt in prompts], targets)]
-    progressions = [prompt.progression for prompt in prompts]
+    if request.piece.is_whole_piece:
+        constraints = [KeptParts(grammar, conditioning_tokens(prompts), targets)]
     if grammar.is_chords.any():
-        chooses = request.keeps
-        chords = SongsChords(grammar, progressions, targets, always_chooses=chooses)
-        constraints.append(chords)
+        asked = progressions(request, prompts)
+        is_whole = request.piece.is_whole_piece
+        constraints.append(SongsChords(grammar, asked, targets, always_chooses=is_whole))
     if max_notes := request.sampling.max_notes:
         each = notes_of_each(grammar, max_notes)
         constraints.append(MaxNotesOfParts(grammar, each, targets))
@@ -86,7 +86,7 @@ def groove_constraints(
     constraints: list[Constraint] = []
     if max_notes := request.sampling.max_notes:  # prompts may have more
         constraints.append(MaxNotes(grammar, notes_of_each(grammar, max_notes)))
-    if request.limit_durations:
+    if request.decoding.limit_durations:
         step = TICKS_PER_BEAT // tokenizer.steps_per_beat
         longest = np.zeros((len(prompts), grammar.num_instruments), np.int64)
         for of_prompt, prompt in zip(longest, prompts, strict=True):
@@ -101,11 +101,31 @@ def chorale_constraints(
 ) -> list[Constraint]:
     """Return the constraints on the voices of chorales."""
     constraints: list[Constraint] = []
-    if request.keeps:
-        constraints.append(KeptTokens(grammar, [prompt.given for prompt in prompts]))
+    if request.piece.is_whole_piece:
+        constraints.append(KeptTokens(grammar, conditioning_tokens(prompts)))
     if request.sampling.avoid_parallels:
         constraints.append(NoParallels(grammar))
     return constraints
+
+
+def conditioning_tokens(prompts: Sequence[Prompt]) -> list[IntArray]:
+    """Return the ids of what each prompt keeps, -1 where the model writes. [L] each"""
+    return [prompt.kept.conditioning.ids for prompt in prompts if prompt.kept is not None]
+
+
+def progressions(request: GenerationRequest, prompts: Sequence[Prompt]) -> list[IntArray]:
+    """Return grid step and index of each chord that is asked for, [N, 2] for each prompt."""
+    return [_progression(request, prompt) for prompt in prompts]
+
+
+def _progression(request: GenerationRequest, prompt: Prompt) -> IntArray:
+    if prompt.kept is not None:
+        return prompt.kept.progression
+    end = request.end_time(prompt)
+    if request.piece.progression is None or end is None:
+        return np.empty((0, 2), np.int64)
+    lines = range(prompt.end_time, end + 1, prompt.bar_length)
+    return schedule(request.piece.progression, lines)
 
 
 def request_end(
@@ -114,8 +134,8 @@ def request_end(
     """Return the constraints on where the new music begins and ends."""
     start = np.array([prompt.end_time for prompt in prompts])
     end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
-    may_end = np.full_like(end, 0 if request.allow_end else NEVER)
-    if request.ending != "close":
+    may_end = np.full_like(end, 0 if request.decoding.allow_end else NEVER)
+    if request.piece.ending != "close":
         return end_constraints(grammar, start, may_end, None)
     may_end = np.minimum(may_end, end - [prompt.bar_length for prompt in prompts])
     return end_constraints(grammar, start, may_end, end)

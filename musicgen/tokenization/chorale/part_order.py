@@ -17,7 +17,7 @@ from musicgen.tokenization.chorale.frames import (
 )
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING, Arrangements
 from musicgen.tokenization.codec import Codec
-from musicgen.tokenization.part_order import KeptParts, PartOrder
+from musicgen.tokenization.part_order import ConditioningTokens, PartOrder
 from musicgen.tokenization.quantization import to_grid
 from musicgen.tokenization.vocabulary import IntArray, within
 
@@ -88,7 +88,7 @@ class ChoralePartOrder(PartOrder):
 
     def keep_parts(
         self, score: Score, names: Sequence[str], first: int, end: int | None
-    ) -> KeptParts:
+    ) -> ConditioningTokens:
         if end is not None or not names:
             return super().keep_parts(score, names, first, end)
         if not self._families["Lead"]:
@@ -115,7 +115,7 @@ class ChoralePartOrder(PartOrder):
         of_leading = np.resize(leading, len(ids) - 1 - begin)
         ids[begin:-1] = np.where(of_leading, ids[begin:-1], -1)
         written = np.flatnonzero(np.logical_not(leading)).tolist()
-        return KeptParts(ids, roles, written, start)
+        return ConditioningTokens(ids, roles, written, start)
 
 
 def _voices_of_score(score: Score, leading: Sequence[bool]) -> list[int | None]:

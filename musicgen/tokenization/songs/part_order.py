@@ -11,7 +11,7 @@ from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import latest
-from musicgen.tokenization.part_order import KeptParts, PartOrder
+from musicgen.tokenization.part_order import ConditioningTokens, PartOrder
 from musicgen.tokenization.quantization import relocate
 from musicgen.tokenization.songs.grammar import part_order
 from musicgen.tokenization.vocabulary import IntArray, within
@@ -76,7 +76,7 @@ class SongsPartOrder(PartOrder):
 
     def keep_parts(
         self, score: Score, names: Sequence[str], first: int, end: int | None
-    ) -> KeptParts:
+    ) -> ConditioningTokens:
         report, lines, signatures = self.tokenizer.in_bars(score)
         ticks = relocate(np.array([first, end or 0]), report.places)
         nearest_lines = np.abs(lines - report.grid(ticks)[:, None]).argmin(axis=1)
@@ -85,7 +85,7 @@ class SongsPartOrder(PartOrder):
             start = 0
         score = report.score
         roles = [self.tokenizer.find_track(track) for track in score.tracks]
-        leads, written = self._leads_and_written(score, roles, names)
+        leads, targets = self._leads_and_targets(score, roles, names)
         if end is not None and not score.key_signatures:  # that of all bars, not of the kept ones
             key = KeySignature(0, key_of(score).fifths)
             score = replace(score, key_signatures=[key])
@@ -104,18 +104,19 @@ class SongsPartOrder(PartOrder):
         else:
             last = int(np.searchsorted(lines, stop))
         bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
-        given: list[int] = []
+        conditioning: list[int] = []
         for bar, line in zip(bars[:last], lines.tolist(), strict=False):
-            given += bar.tolist()
+            conditioning += bar.tolist()
             if line >= start:
-                given.append(-1)
-        given.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
-        return KeptParts(np.array(given), roles, written, start, int(lines[last]), report.places)
+                conditioning.append(-1)
+        conditioning.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
+        ids, stop = np.array(conditioning), int(lines[last])
+        return ConditioningTokens(ids, roles, targets, start, stop, report.places)
 
-    def _leads_and_written(
+    def _leads_and_targets(
         self, score: Score, roles: Sequence[int | None], names: Sequence[str]
     ) -> tuple[list[bool], list[int]]:
-        """Return whether each part is kept, chords among them, and the parts to be written.
+        """Return whether each part is kept, chords among them, and the target parts.
 
         Raises:
             ParameterError: the score has no notes of a named part.
@@ -131,9 +132,9 @@ class SongsPartOrder(PartOrder):
         if sum(leads) < len(asked):
             of_piece = ", ".join(known[part] for part in sorted(played))
             raise ParameterError("keep", ",".join(names), f"expected some of its parts: {of_piece}")
-        written = [part for part in sorted(played) if not leads[part]]
-        if not written:
-            written = [part for part in range(len(known)) if not leads[part]][:1]
+        targets = [part for part in sorted(played) if not leads[part]]
+        if not targets:
+            targets = [part for part in range(len(known)) if not leads[part]][:1]
         if self.tokenizer.chords:
             leads.append(False)
-        return leads, written
+        return leads, targets

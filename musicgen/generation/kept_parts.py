@@ -1,0 +1,170 @@
+"""Prompts that keep some parts of a whole piece, to which the model writes the others."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from musicgen.errors import UserError, errors_name
+from musicgen.generation.frame import on_grid
+from musicgen.generation.prompt import KeptParts, Playback, Prompt, SourceFile, median_velocities
+from musicgen.midi import Marker, Score
+from musicgen.midi.key import note_names
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chords.progression import schedule
+from musicgen.tokenization.chords.symbols import CHORDS, ROOTS, chord_index, spelled
+from musicgen.tokenization.part_order import ConditioningTokens
+from musicgen.tokenization.quantization import relocate, to_grid
+from musicgen.tokenization.quantization_report import QuantizationSummary
+from musicgen.tokenization.vocabulary import IntArray
+
+
+def kept_prompt(
+    tokenizer: Tokenizer,
+    score: Score,
+    name: str,
+    keep: Sequence[str],
+    bars: tuple[int, int | None],
+    markers: Sequence[Marker],
+    progression: list[list[int]] | None = None,
+    data: bytes | None = None,
+) -> Prompt:
+    """Return some parts of a whole piece, to which the others are to be written.
+
+    Args:
+        keep: names of decoded tracks.
+        bars: the first that is written, from 0, and the one after the last; None: to the end.
+        markers: the piece's, with chords that were recognised, which the model reads before these
+            bars. In these bars only the piece's own chords are kept.
+        progression: the chords of each of the bars, see `parse_progression`; None: the piece's.
+        data: the MIDI file that the score was read from.
+
+    Raises:
+        UserError: the piece has no such parts or bars, or the model cannot write to them.
+    """
+    lines, first, end = bars_to_write(score, name, bars)
+    before = [chord._replace(tick=first) for chord in chords_between(score, 0, first)[-1:]]
+    others = [m for m in score.markers if not (is_chord(m) and first <= m.tick < end)]
+    chords = chords_between(score, first, end)
+    if progression is not None:
+        if end < lines[-1]:  # behind the new chords, the chord in force there comes again
+            others += [chord._replace(tick=end) for chord in chords_between(score, 0, end + 1)[-1:]]
+        chords = chord_markers(score, progression, lines[bars[0] : lines.index(end) + 1])
+    source = replace(score, markers=sorted({*others, *chords}))
+    score = model_input(tokenizer, score, markers, chords, first, end)
+    with errors_name(name):
+        until = None if bars[1] is None else end
+        conditioning = tokenizer.part_order.keep_parts(score, keep, first, until)
+    is_free = conditioning.ids < 0
+    if not is_free.any():
+        raise UserError(f"{name}: nothing is left to write")
+    roles, targets = conditioning.roles, conditioning.targets
+    kept = KeptParts(
+        conditioning,
+        source,
+        span=(first, np.inf if bars[1] is None else end),
+        progression=chords_on_grid(tokenizer, score, conditioning, [*before, *chords]),
+    )
+    return Prompt(
+        tokenizer,
+        tokens=conditioning.ids[: np.argmax(is_free)],
+        end_time=conditioning.start,
+        bar_length=tokenizer.bar_length(score),
+        score=parts_on_grid(tokenizer, score, roles, {*roles} - {*targets}),
+        piece=parts_on_grid(tokenizer, score, roles, {*roles}),
+        summary=QuantizationSummary(),
+        source=SourceFile(name, data, end_tick=first),
+        playback=Playback(velocities=median_velocities(tokenizer, score, roles, targets)),
+        kept=kept,
+    )
+
+
+def bars_to_write(
+    score: Score, name: str, bars: tuple[int, int | None]
+) -> tuple[list[int], int, int]:
+    """Return the ticks of all bar lines of a piece, its end included, and of two of them.
+
+    Args:
+        bars: those between the two: the first, and the one after the last; None: to the end.
+
+    Raises:
+        UserError: the piece has fewer bars.
+    """
+    lines = score.bar_starts().tolist()
+    lines.append(lines[-1] + score.bar_ticks(score.metre_at(lines[-1])))
+    if (bars[1] or 0) >= len(lines):
+        raise UserError(f"{name}: rewrite: expected some of its {len(lines) - 1} bars")
+    first = lines[min(bars[0], len(lines) - 1)]
+    return lines, first, lines[-1 if bars[1] is None else bars[1]]
+
+
+def is_chord(marker: Marker) -> bool:
+    """Return whether a marker names a chord."""
+    return chord_index(marker.text) is not None
+
+
+def chords_between(score: Score, first: int, end: int) -> list[Marker]:
+    """Return the chords of a score at ticks in [first, end)."""
+    return [marker for marker in score.markers if is_chord(marker) and first <= marker.tick < end]
+
+
+def chord_markers(score: Score, progression: list[list[int]], lines: Sequence[int]) -> list[Marker]:
+    """Return the chords of a progression between some bar lines, spelled in the score's key."""
+    names = note_names(score) or ROOTS
+    changes = schedule(progression, lines).tolist()
+    return [Marker(tick, spelled(CHORDS[chord], names)) for tick, chord in changes]
+
+
+def model_input(
+    tokenizer: Tokenizer,
+    score: Score,
+    markers: Sequence[Marker],
+    chords: Sequence[Marker],
+    first: int,
+    end: int,
+) -> Score:
+    """Return a piece as the model reads it: with bar lines at `first` and `end`, in ticks.
+
+    Args:
+        markers: those of the model, of which the ones before `first` count.
+        chords: of the bars between the ticks.
+    """
+    others = [marker for marker in score.markers if not is_chord(marker)]
+    before = [marker for marker in markers if marker.tick < first or marker in others]
+    cuts = [score.metre_at(tick)._replace(tick=tick) for tick in (first, end)]
+    return tokenizer.normalise_rhythm(
+        replace(
+            score,
+            markers=sorted([*before, *chords], key=lambda marker: marker.tick),
+            time_signatures=sorted([*score.time_signatures, *cuts], key=lambda each: each.tick),
+        )
+    )
+
+
+def chords_on_grid(
+    tokenizer: Tokenizer, score: Score, conditioning: ConditioningTokens, chords: Sequence[Marker]
+) -> IntArray:
+    """Return the grid step and the index in `CHORDS` of each chord. [N, 2]"""
+    ticks = np.array([chord.tick for chord in chords], np.int64)
+    in_bars = relocate(ticks, conditioning.places)
+    steps = to_grid(in_bars, tokenizer.steps_per_beat, score.ticks_per_beat)
+    indices = np.array([chord_index(chord.text) or 0 for chord in chords], np.int64)
+    return np.stack([steps, indices], axis=1)
+
+
+def parts_on_grid(
+    tokenizer: Tokenizer, score: Score, roles: Sequence[int | None], parts: set[int | None]
+) -> Score:
+    """Return the tracks of a score that are some decoded tracks, as the tokens hold them.
+
+    Args:
+        roles: the decoded track that each of the score's tracks is; None: none.
+        parts: indices of decoded tracks.
+    """
+    decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
+    tracks = [
+        replace(decoded[role], notes=track.notes)
+        for track, role in zip(score.tracks, roles, strict=True)
+        if role is not None and role in parts
+    ]
+    return on_grid(tokenizer, replace(score, tracks=tracks))
