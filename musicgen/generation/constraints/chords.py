@@ -121,15 +121,38 @@ class REMIChords(Chords):
 class SongsChords(Chords):
     """Chords in a part of their own, for tokens of songs."""
 
+    def __init__(
+        self,
+        grammar: SongsGrammar,
+        progressions: Sequence[IntArray],
+        targets: BoolArray,
+        *,
+        always_chooses: bool = False,
+    ) -> None:
+        super().__init__(grammar, progressions, targets, always_chooses=always_chooses)
+        # Tokens behind which a part, a bar or the piece may end. [V]
+        ends = grammar.of_families("Part", "Bar", "EOS")
+        self._may_end_part = np.any(grammar.follows & ends, axis=1)
+
+    def allowed(self, state: SongsState, memory: ChordsMemory) -> BoolArray | None:
+        may_end_part = self._may_end_part[state.last]
+        if not (may_end_part | self._in_chords(state)).any():
+            return None  # within the notes of other parts no chord matters
+        return super().allowed(state, memory)
+
+    def _in_chords(self, state: SongsState) -> BoolArray:
+        """Return whether the current part is that of chords. [B]"""
+        return self.grammar.is_chords[state.part] & (state.part >= 0)
+
     def _chooses(self, state: SongsState, memory: ChordsMemory) -> BoolArray:
         due = memory.starts[:, :1]  # in the bars before it the model chooses
         return memory.chooses | (state.bar_end[:, None] <= due) & (due < NEVER)
 
     def _mask(self, state: SongsState, memory: ChordsMemory, chooses: BoolArray) -> BoolArray:
         grammar: SongsGrammar = self.grammar
-        in_chords = grammar.is_chords[state.part] & (state.part >= 0)
+        in_chords = self._in_chords(state)
         # Behind the part of chords, all chords of the bar have come.
-        time = np.where(state.harmonised, state.bar_end - 1, state.bar_start)
+        time = np.where(state.has_chords, state.bar_end - 1, state.bar_start)
         time = np.where(in_chords, state.time, time)
         due, asked = self._next_chord(state, memory, time)
         mask = self._basic_mask(state, chooses, due, asked)

@@ -40,4 +40,4 @@ class FixedTimeSignature(Constraint):
         self._after[-1] = True
 
     def allowed(self, state: REMIState, memory: None) -> BoolArray:
-        return self._after[state.metre]
+        return self._after[state.time_signature]

@@ -114,6 +114,8 @@ class KeptParts(Constraint):
 
     def allowed(self, state: SongsState, memory: KeptPartsMemory) -> BoolArray:
         now, behind = memory.tokens()
+        if (now != FREE).all():
+            return self._tokens == now
         targets = memory.targets
         free = (behind == FREE) | (self._tokens == behind)  # [B, V]
         part = np.maximum(state.part, 0)[:, None]

@@ -16,17 +16,52 @@ CLOSING = {"Beat", "Bar", "EOS"}
 
 @dataclass
 class REMIState(GrammarState):
-    """The state of REMI sequences: [B] each, unless noted; -1 stands for none."""
+    """The state of sequences of bars. In indices, -1 stands for none.
 
-    num_bars: IntArray  # bars begun
-    bar_start: IntArray  # first grid step of the bar
-    bar_end: IntArray  # first grid step after the bar
-    pitch: IntArray  # index of the last pitch at this position
-    part: IntArray  # current index
-    ends: IntArray  # when each pitch stops sounding, by part, in units [B, num_parts * num_pitches]
-    tempo: IntArray  # current index
-    chord: IntArray  # current index
-    metre: IntArray  # current index
+    Attributes:
+        bars: how many have begun; first grid step of the current one; first grid step after it;
+            whether its chords have begun, 0 or 1, for tokens with a part of chords. [B, 4]
+        in_force: indices of the current tempo, chord, time signature and key. [B, 4]
+        pitch: index of the last pitch at this position. [B]
+        part: index of the current part. [B]
+        ends: when each pitch stops sounding, by part, in units. [B, num_parts * num_pitches]
+    """
+
+    bars: IntArray
+    in_force: IntArray
+    pitch: IntArray
+    part: IntArray
+    ends: IntArray
+
+    @property
+    def num_bars(self) -> IntArray:
+        """Bars that have begun. [B]"""
+        return self.bars[:, 0]
+
+    @property
+    def bar_start(self) -> IntArray:
+        """First grid step of the current bar. [B]"""
+        return self.bars[:, 1]
+
+    @property
+    def bar_end(self) -> IntArray:
+        """First grid step after the current bar. [B]"""
+        return self.bars[:, 2]
+
+    @property
+    def tempo(self) -> IntArray:
+        """Index of the tempo in force. [B]"""
+        return self.in_force[:, 0]
+
+    @property
+    def chord(self) -> IntArray:
+        """Index of the chord in force. [B]"""
+        return self.in_force[:, 1]
+
+    @property
+    def time_signature(self) -> IntArray:
+        """Index of the time signature in force. [B]"""
+        return self.in_force[:, 2]
 
     @property
     def has_note(self) -> BoolArray:
@@ -42,6 +77,7 @@ class BarGrammar(Grammar[R]):
 
     Attributes:
         followers: which family may follow which; the state restricts the tokens further.
+        follows: whether a token's family may follow that of another token. [V, V]
         unit: parts of a grid step that durations count.
         durations: of the tokens, in these parts. [num_durations]
     """
@@ -66,24 +102,19 @@ class BarGrammar(Grammar[R]):
         self._step = np.where(self.of_families("Beat"), self.rank, 0)  # of the bar
         self._length = np.zeros(size, np.int64)  # grid steps of the bar that a token begins [V]
         self._length[self.slices["Bar"]] = self.bar_lengths
-        self._follows = np.zeros((size, size), bool)  # whether a token's family may follow [V, V]
+        self.follows = np.zeros((size, size), bool)
         beginning = slice(self.pad, self.pad + 1)
         for name, followers in self.followers.items():
             for follower in followers:
-                self._follows[self.slices.get(name, beginning), self.slices[follower]] = True
+                self.follows[self.slices.get(name, beginning), self.slices[follower]] = True
 
     def _initial_fields(self, batch: int) -> dict[str, Any]:
-        zeros = np.zeros(batch, np.int64)
-        none = zeros - 1
+        none = np.full(batch, -1)
         return super()._initial_fields(batch) | {
-            "num_bars": zeros,
-            "bar_start": zeros,
-            "bar_end": zeros,
+            "bars": np.zeros((batch, 4), np.int64),
+            "in_force": np.full((batch, 4), -1),
             "pitch": none,
             "part": none,
-            "tempo": none,
-            "chord": none,
-            "metre": none,
         }
 
     def _limit_changes(self, state: R, mask: BoolArray) -> dict[str, BoolArray]:
@@ -112,16 +143,13 @@ class BarGrammar(Grammar[R]):
         time = latest(state.time, moves, bar_start + self._step[ids])
         pitch = latest(state.pitch, moves | self._struck[ids], self._note[ids])
         in_part = latest(state.part, bar | part, self._part[ids])
-        changed = {
-            "num_bars": state.num_bars + bar.cumsum(axis=0),
-            "bar_start": bar_start,
-            "bar_end": bar_end,
-            "pitch": pitch,
-            "part": in_part,
-            "tempo": latest(state.tempo, tempo, rank),
-            "chord": latest(state.chord, chord, rank),
-            "metre": latest(state.metre, bar, rank),
-        }
+        bars = np.repeat(state.bars[None], len(ids), axis=0)
+        bars[..., 0] += bar.cumsum(axis=0)
+        bars[..., 1], bars[..., 2] = bar_start, bar_end
+        in_force = np.repeat(state.in_force[None], len(ids), axis=0)
+        for column, changes in enumerate((tempo, chord, bar)):
+            in_force[..., column] = latest(state.in_force[:, column], changes, rank)
+        changed = {"bars": bars, "in_force": in_force, "pitch": pitch, "part": in_part}
         at = (duration & (pitch >= 0)).nonzero()
         if len(at[0]):
             ends, num_pitches = np.array([state.ends] * len(ids)), len(self.ranks["Pitch"])
@@ -161,7 +189,7 @@ class REMIGrammar(BarGrammar[REMIState]):
             column[:, None] for column in (state.last, state.time, state.limit, state.bar_end)
         )
         ends, ranks = state.ends, self.ranks
-        mask = self._follows[state.last]  # [B, V], a copy
+        mask = self.follows[state.last]  # [B, V], a copy
         mask[:, self.slices["Duration"]] &= self.durations <= 2 * (limit - time)
         if self._in_note[state.last].all():
             # Only a velocity or a duration may follow; what limits other tokens is not needed.

@@ -37,11 +37,23 @@ def followers(velocity: bool) -> dict[str, set[str]]:
 
 @dataclass
 class SongsState(REMIState):
-    """The state of Songs; a `part` of -1 is the bar's header."""
+    """The state of Songs. A `part` of -1 is the bar's header.
 
-    key: IntArray  # current index [B]
-    orders: BoolArray  # whether the parts so far may be in each order [B, N]
-    harmonised: BoolArray  # whether the chords of the bar have begun [B]
+    Attributes:
+        orders: whether the parts so far may be in each order. [B, N]
+    """
+
+    orders: BoolArray
+
+    @property
+    def key(self) -> IntArray:
+        """Index of the key in force. [B]"""
+        return self.in_force[:, 3]
+
+    @property
+    def has_chords(self) -> BoolArray:
+        """Whether the part of chords of the current bar has begun. [B]"""
+        return self.bars[:, 3] > 0
 
 
 def part_order(num_parts: int, chords: bool) -> IntArray:
@@ -73,13 +85,11 @@ class SongsGrammar(BarGrammar[SongsState]):
         self._ordered[:-1] = (place[:, :, None] < place[:, None]).transpose(1, 2, 0)
 
     def _initial_state(self, batch: int) -> SongsState:
-        num_parts, none = len(self.is_drum), np.full(batch, -1)
+        num_parts = len(self.is_drum)
         return SongsState(
             **self._initial_fields(batch),
             ends=np.zeros((batch, num_parts * len(self.ranks["Pitch"])), np.int64),
-            key=none,
             orders=np.ones((batch, self._ordered.shape[-1]), bool),
-            harmonised=np.zeros(batch, bool),
         )
 
     def may_follow(self, part: IntArray, leading: BoolArray) -> BoolArray:
@@ -99,7 +109,7 @@ class SongsGrammar(BarGrammar[SongsState]):
         )
         ranks, stop = self.ranks, np.minimum(bar_end, limit)
         here = np.maximum(part, 0)
-        mask = self._follows[state.last]  # [B, V], a copy
+        mask = self.follows[state.last]  # [B, V], a copy
         is_drum, in_chords = (of[part] & (part >= 0) for of in (self.is_drum, self.is_chords))
 
         self._limit_changes(state, mask)
@@ -141,8 +151,6 @@ class SongsGrammar(BarGrammar[SongsState]):
         bar, chords = family == self.numbers["Bar"], part & self.is_chords[self._part[ids]]
         before = np.concatenate([state.part[None], changed["part"][:-1]])
         ordered = self._ordered[before, changed["part"]] | ~part[..., None]
-        return time, changed | {
-            "key": latest(state.key, key, self.rank[ids]),
-            "harmonised": latest(state.harmonised, bar | chords, chords),
-            "orders": state.orders & np.logical_and.accumulate(ordered),
-        }
+        changed["in_force"][..., 3] = latest(state.key, key, self.rank[ids])
+        changed["bars"][..., 3] = latest(state.bars[:, 3], bar | chords, chords)
+        return time, changed | {"orders": state.orders & np.logical_and.accumulate(ordered)}
