@@ -198,7 +198,7 @@ class Continuation:
         )
 
     def _added(self) -> Score:
-        """Return the continuation alone, with the changes of tempo, metre and chord in it."""
+        """Return the continuation alone, with its changes of tempo, time signature and chord."""
         start, tempo = self.prompt.end_tick, self.prompt.playback.tempo
         tempos = self.score.tempos[self.score.tempos["tick"] >= start].copy()
         tempos["tick"] -= start

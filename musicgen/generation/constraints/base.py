@@ -150,7 +150,7 @@ class ConstrainedGrammar:
 
 
 def _narrowed_where_possible(allowed: BoolArray, masks: Sequence[BoolArray]) -> BoolArray:
-    """Return a mask [B, V] that each of some masks narrows in the rows where a token stays."""
+    """Narrow a mask [B, V] by others, by each only the sequences to which it leaves a token."""
     for mask in masks:
         narrowed = allowed & mask
         allowed = np.where(narrowed.any(axis=1, keepdims=True), narrowed, allowed)

@@ -1,4 +1,4 @@
-"""Decoding engines: one token per row and step."""
+"""Decoding engines: one token per sequence and step."""
 
 import warnings
 from collections.abc import Callable

@@ -28,7 +28,7 @@ class CudaGraphEngine(Engine):
     def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
         if not self._failed:
             try:
-                # Recording takes several steps: a graph also serves down to half of its rows.
+                # Recording takes several steps: a graph also serves down to half of its batch.
                 size = 0 if self._graph is None else len(self._graph.tokens)
                 if self._graph is None or not size // 2 < len(tokens) <= size:
                     self._graph = _Graph(super().step, tokens, positions, state)
@@ -73,19 +73,19 @@ class _Graph:
     def __call__(
         self, tokens: Tensor, positions: Tensor, state: ModelState
     ) -> tuple[Tensor, ModelState]:
-        """Run the step; ignore further rows of the returned state."""
-        rows = len(tokens)
+        """Run the step; ignore further sequences of the returned state."""
+        batch = len(tokens)
         if state is not self.state:
             _copy(state, self.state)
-        self.tokens[:rows].copy_(tokens)
-        self.positions[:rows].copy_(positions)
+        self.tokens[:batch].copy_(tokens)
+        self.positions[:batch].copy_(positions)
         self.graph.replay()
-        return self.logits[:rows], self.state
+        return self.logits[:batch], self.state
 
 
 def _copy(source: ModelState, target: ModelState) -> None:
-    """Copy the rows of a state of linear attention to the first rows of another."""
-    rows = len(source.length)
+    """Copy a state of linear attention to the first sequences of another."""
+    batch = len(source.length)
     new = source.tensors()
     for name, old in target.tensors().items():
-        old[:rows].copy_(new[name])
+        old[:batch].copy_(new[name])

@@ -9,13 +9,13 @@ from musicgen.random import NoiseKey
 
 
 class Engine:
-    """Decodes with a model: a prefill in one parallel pass, then one token per row and step.
+    """Decodes with a model: a prefill in one parallel pass, then one token per sequence and step.
 
     Steps run uncompiled, on any device, with any attention; other engines override `step`.
 
     Args:
         model: causal, in evaluation mode.
-        noise: key of the positional encoding's random draws, for all rows and steps.
+        noise: key of the positional encoding's random draws, for all sequences and steps.
     """
 
     def __init__(self, model: Transformer, noise: NoiseKey) -> None:
@@ -32,7 +32,7 @@ class Engine:
     def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Return the logits [B, V] after tokens [B] at positions [B, P], and the state.
 
-        The engine may overwrite the state that it is given, from `prefill` or from the last step.
+        The engine may overwrite the state that it receives, from `prefill` or from the last step.
         What it returns may be of its own kind, with the method `select` of a `ModelState`.
         """
         logits, state = self.model.forward_with_state(

@@ -28,19 +28,19 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class BoundState:
-    """The state of some rows, in the memory that a session reads and writes.
+    """The state of a batch, in the memory that a session reads and writes.
 
     What a step replaces is there twice: steps read one copy and write the other in turn.
 
     Args:
         arrays: those of `ModelState.tensors`, by name; rings may have fewer slots.
-        empty: those of one row before its first token.
+        empty: those of one sequence before its first token.
     """
 
     def __init__(
         self, session: onnxruntime.InferenceSession, arrays: Arrays, empty: Arrays
     ) -> None:
-        self.session, self.empty, rows = session, empty, len(arrays["length"])
+        self.session, self.empty, batch = session, empty, len(arrays["length"])
         length = int(arrays["length"].max())
         num_slots = max(NUM_SLOTS, 1 << length.bit_length())
         self.num_free = num_slots - length
@@ -48,10 +48,10 @@ class BoundState:
         for name in SLOTS.keys() & arrays.keys():
             arrays[name] = _with_slots(arrays[name], empty[name], SLOTS[name], num_slots)
         shapes = {
-            each.name: (rows, *each.shape[1:])
+            each.name: (batch, *each.shape[1:])
             for each in (*session.get_inputs(), *session.get_outputs())
         }
-        self._rows, self._tokens = np.arange(rows), np.empty(rows, np.int64)
+        self._sequences, self._tokens = np.arange(batch), np.empty(batch, np.int64)
         self._positions = np.empty(shapes["positions"], np.int64)
         self._logits = np.empty(shapes["logits"], np.float32)
         now = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -86,7 +86,7 @@ class BoundState:
         self._tokens[:], self._positions[:] = tokens.numpy(), positions.numpy()
         arrays, binding = self._sides[0]
         for ring, source in self._rings:
-            ring[self._rows, arrays["length"] % ring.shape[1]] = arrays[source]
+            ring[self._sequences, arrays["length"] % ring.shape[1]] = arrays[source]
         self.session.run_with_iobinding(binding)
         self._sides.reverse()
         self.num_free -= 1
@@ -97,15 +97,15 @@ class BoundState:
         """As of `ModelState`."""
         return torch.from_numpy(self.arrays["copied.lag_bias"])
 
-    def select(self, rows: Tensor) -> BoundState:
-        """Return the states of the given rows, which may repeat."""
-        index = rows.numpy()
-        arrays = {name: array[index] for name, array in self.arrays.items()}
+    def select(self, index: Tensor) -> BoundState:
+        """Return the states of the sequences at `index`, which may repeat."""
+        at = index.numpy()
+        arrays = {name: array[at] for name, array in self.arrays.items()}
         return BoundState(self.session, arrays, self.empty)
 
 
 def _with_slots(ring: NDArray[Any], empty: NDArray[Any], axis: int, number: int) -> NDArray[Any]:
-    """Return the rings of some rows with that many slots of an empty one, if it has as many."""
+    """Return the rings of a batch with that many slots of an empty one, if it has as many."""
     found = np.repeat(empty.swapaxes(1, axis)[:, :number].swapaxes(1, axis), len(ring), axis=0)
     kept = ring.swapaxes(1, axis)[:, :number]
     found.swapaxes(1, axis)[:, : kept.shape[1]] = kept
