@@ -17,13 +17,13 @@ from musicgen.midi import KeySignature, Score, TimeSignature, dumps, loads
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
 from musicgen.tokenization import REMI
+from musicgen.tokenization.bar_grammar import BarGrammar
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import spelled
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.played_rhythm import printed_rhythm
-from musicgen.tokenization.remi.grammar import BarGrammar
 from musicgen.tokenization.whole_bars import without_long_gaps
 from tests.midi.test_damaged_files import BROKEN
 from tests.midi.test_foreign_files import TITLED

@@ -20,12 +20,13 @@ from musicgen.generation.constraints.parallels import NoParallels
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.midi import TICKS_PER_BEAT
+from musicgen.tokenization.bar_grammar import BarGrammar
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.grammar import NEVER, Grammar
 from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
-from musicgen.tokenization.remi.grammar import BarGrammar, REMIGrammar
+from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.songs.grammar import SongsGrammar
 from musicgen.tokenization.vocabulary import IntArray
 

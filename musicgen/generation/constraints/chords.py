@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from musicgen.generation.constraints.base import Constraint
+from musicgen.tokenization.bar_grammar import BarState
 from musicgen.tokenization.grammar import NEVER, BoolArray, padded
-from musicgen.tokenization.remi.grammar import REMIState
 from musicgen.tokenization.songs.grammar import SongsGrammar, SongsState
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -49,7 +49,7 @@ class Chords(Constraint):
         self.progressions = padded(progressions, NEVER)  # [B, N, 2]
         self._is_chord = grammar.of_families("Chord")
 
-    def start(self, state: REMIState, prompts: Any) -> ChordsMemory:
+    def start(self, state: BarState, prompts: Any) -> ChordsMemory:
         has_note = state.has_note | (state.pitch >= 0)
         chooses = (state.chord >= 0) | ~has_note | self.always_chooses
         chooses &= ~self.has_progression
@@ -61,7 +61,7 @@ class Chords(Constraint):
         return memory.chooses
 
     def _next_chord(
-        self, state: REMIState, memory: ChordsMemory, time: IntArray
+        self, state: BarState, memory: ChordsMemory, time: IntArray
     ) -> tuple[IntArray, IntArray]:
         """Return when the progression changes the chord next from a time [B] on, and to which.
 
@@ -85,7 +85,7 @@ class Chords(Constraint):
         """Return `allowed` where the model does not choose the chords of some sequences."""
 
     def _basic_mask(
-        self, state: REMIState, chooses: BoolArray, due: IntArray, asked: IntArray
+        self, state: BarState, chooses: BoolArray, due: IntArray, asked: IntArray
     ) -> BoolArray:
         """Return a mask that has the chord that is due, and no end of a bar before it. [B, V]"""
         grammar = self.grammar
@@ -101,14 +101,14 @@ class Chords(Constraint):
 class REMIChords(Chords):
     """Chords among the notes of a bar, for tokens of REMI."""
 
-    def earliest(self, state: REMIState, memory: ChordsMemory) -> dict[str, IntArray]:
+    def earliest(self, state: BarState, memory: ChordsMemory) -> dict[str, IntArray]:
         chooses = self._chooses(state, memory)
         if chooses.all():
             return {}
         due, _ = self._next_chord(state, memory, state.time)
         return {"Chord": np.where(chooses, 0, due)[:, 0]}
 
-    def _mask(self, state: REMIState, memory: ChordsMemory, chooses: BoolArray) -> BoolArray:
+    def _mask(self, state: BarState, memory: ChordsMemory, chooses: BoolArray) -> BoolArray:
         grammar, time = self.grammar, state.time[:, None]
         due, asked = self._next_chord(state, memory, state.time)
         mask = self._basic_mask(state, chooses, due, asked)

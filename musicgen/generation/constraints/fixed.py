@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from musicgen.generation.constraints.base import Constraint
+from musicgen.tokenization.bar_grammar import BarGrammar, BarState
 from musicgen.tokenization.grammar import NEVER, BoolArray
-from musicgen.tokenization.remi.grammar import BarGrammar, REMIState
 from musicgen.tokenization.vocabulary import IntArray
 
 
@@ -16,14 +16,14 @@ class FixedTempo(Constraint):
     def __init__(self, grammar: BarGrammar[Any]) -> None:
         self._others = ~grammar.of_families("Tempo")  # [V]
 
-    def _is_fixed(self, state: REMIState) -> BoolArray:
+    def _is_fixed(self, state: BarState) -> BoolArray:
         fixed = state.tempo >= 0
         return fixed if fixed.all() else fixed | state.has_note
 
-    def earliest(self, state: REMIState, memory: None) -> dict[str, IntArray]:
+    def earliest(self, state: BarState, memory: None) -> dict[str, IntArray]:
         return {"Tempo": np.where(self._is_fixed(state), NEVER, 0)}
 
-    def allowed(self, state: REMIState, memory: None) -> BoolArray:
+    def allowed(self, state: BarState, memory: None) -> BoolArray:
         return ~self._is_fixed(state)[:, None] | self._others
 
 
@@ -39,5 +39,5 @@ class FixedTimeSignature(Constraint):
         self._after[signatures, bars.start + signatures] = True
         self._after[-1] = True
 
-    def allowed(self, state: REMIState, memory: None) -> BoolArray:
+    def allowed(self, state: BarState, memory: None) -> BoolArray:
         return self._after[state.time_signature]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from musicgen.tokenization.bar_grammar import BarGrammar, BarState
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import BoolArray, latest
-from musicgen.tokenization.remi.grammar import BarGrammar, REMIState
 from musicgen.tokenization.vocabulary import IntArray
 
 NEXT = {"Part", "Bar", "EOS"}
@@ -36,7 +36,7 @@ def followers(velocity: bool) -> dict[str, set[str]]:
 
 
 @dataclass
-class SongsState(REMIState):
+class SongsState(BarState):
     """The state of Songs. A `part` of -1 is the bar's header.
 
     Attributes:
