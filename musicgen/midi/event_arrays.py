@@ -121,17 +121,11 @@ def _separate(data: bytes, tracks: list[tuple[int, int]]) -> tuple[bytes, list[L
                 return None
             if status < SYSEX:
                 piece, stop = _one_data_byte(data, place, end)
-            elif status == META:
-                length, value = read_number(data, place + 2, end)
-                stop = value + length
-                is_ended = data[place + 1 : stop] == bytes([END_OF_TRACK, 0])
-                piece = _END_MARK if is_ended else _META_MARK
-                if not is_ended:
-                    long_events.append(LongEvent(data[place + 1], data[value:stop]))
-            elif status in (SYSEX, CONTINUED):
-                length, value = read_number(data, place + 1, end)
-                stop, piece = value + length, _SYSEX_MARK
-                long_events.append(LongEvent(None, data[value:stop]))
+            elif status in (META, SYSEX, CONTINUED):
+                piece, stop, event = _long_event(data, place, end)
+                is_ended = event is None
+                if event is not None:
+                    long_events.append(event)
             else:
                 return None
             pieces += data[at:place], piece
@@ -147,6 +141,22 @@ def _separate(data: bytes, tracks: list[tuple[int, int]]) -> tuple[bytes, list[L
 def _has_other_size(status: Bytes) -> NDArray[np.bool_]:
     """Return which events have not two data bytes, by their status."""
     return (status >= SYSEX) | ((status >= 0xC0) & (status < 0xE0))
+
+
+def _long_event(data: bytes, place: int, end: int) -> tuple[bytes, int, LongEvent | None]:
+    """Return the mark of the long event at `place`, where it ends, and the event.
+
+    The event is None at the end of the track.
+    """
+    if data[place] != META:
+        length, value = read_number(data, place + 1, end)
+        stop = value + length
+        return _SYSEX_MARK, stop, LongEvent(None, data[value:stop])
+    length, value = read_number(data, place + 2, end)
+    stop = value + length
+    if data[place + 1 : stop] == bytes([END_OF_TRACK, 0]):
+        return _END_MARK, stop, None
+    return _META_MARK, stop, LongEvent(data[place + 1], data[value:stop])
 
 
 def _one_data_byte(data: bytes, place: int, end: int) -> tuple[bytes, int]:

@@ -11,8 +11,6 @@ from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import BoolArray, Grammar, GrammarState, latest
 from musicgen.tokenization.vocabulary import IntArray
 
-CLOSING = {"Beat", "Bar", "EOS"}
-
 
 @dataclass
 class BarState(GrammarState):

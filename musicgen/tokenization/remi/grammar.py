@@ -8,6 +8,8 @@ from musicgen.tokenization.bar_grammar import BarGrammar, BarState
 from musicgen.tokenization.grammar import BoolArray
 from musicgen.tokenization.vocabulary import IntArray
 
+CLOSING = {"Beat", "Bar", "EOS"}
+
 
 class REMIGrammar(BarGrammar[BarState]):
     """Bars of ascending Beats with content: changes of chord and tempo, then ascending notes.
