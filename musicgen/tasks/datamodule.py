@@ -108,8 +108,8 @@ def collate(examples: Sequence[Example], *, grid: tuple[int, int] | None = None)
     """Return a batch of examples: their first sequences, then their second ones, all padded.
 
     Args:
-        grid: rows and columns of an image, whose positions are row and column; None: positions are
-            token indices.
+        grid: rows and columns of an image, whose positions are row and column; None: there are no
+            positions in the batch, and the model takes token indices.
     """
     towers = zip(*(x.sequences for x in examples), strict=True)
     sequences = [torch.from_numpy(sequence) for tower in towers for sequence in tower]
