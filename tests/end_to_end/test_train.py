@@ -72,7 +72,7 @@ def test_a_run_without_a_checkpoint_starts_again(here, workplace):
     assert train(workplace, *arguments, in_folder, death=death) == -signal.SIGKILL
     assert not list(run.glob("checkpoints/*"))
     refused = here(workplace, "train.py", "resume=auto")
-    assert_one_line(refused, "starts again by its own command with hydra.run.dir=outputs/cut/run")
+    assert_one_line(refused, "started again by its own command, with hydra.run.dir=outputs/cut/run")
     succeed(here(workplace, "train.py", *arguments, in_folder))
     assert (run / "checkpoints/best.ckpt").is_file()
     steps = [line.split(",")[1] for line in (run / "metrics.csv").read_text().splitlines()[1:]]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from musicgen.attention import FAVOR
-from musicgen.training import tasks
+from musicgen.models import Transformer
 from musicgen.training.callbacks import RedrawFeatures
 from musicgen.training.checkpointing import SaveLast
 from tests.training.conftest import saved
@@ -36,13 +36,13 @@ def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
 
 
 def test_each_micro_batch_has_noise_of_its_own(run, monkeypatch):
-    keys, compute = [], tasks._logits
+    keys, compute = [], Transformer.draw
 
-    def logits(model, batch, noise):
-        keys.extend([noise.words] * model.training)
-        return compute(model, batch, noise)
+    def draw(model, key, *arguments):
+        keys.append(key.words)
+        return compute(model, key, *arguments)
 
-    monkeypatch.setattr(tasks, "_logits", logits)
+    monkeypatch.setattr(Transformer, "draw", draw)
     run("run", "trainer.max_steps=3", "trainer.accumulate_grad_batches=2")
     seed = keys[0][0]  # then step, micro-batch and rank
     assert keys == [(seed, step, number, 0) for step in range(3) for number in range(2)]

@@ -208,13 +208,13 @@ def test_batches_of_a_validation_have_noise_of_their_own_and_the_next_has_the_sa
     folder, monkeypatch
 ):
     module = build(partial(SineSPE, num_realizations=8), FAVOR)
-    keys, compute = [], tasks._logits
+    keys, compute = [], tasks.logits_of
 
     def logits(model, batch, noise, **options):
         keys.append(noise.seed)
         return compute(model, batch, noise, **options)
 
-    monkeypatch.setattr(tasks, "_logits", logits)
+    monkeypatch.setattr(tasks, "logits_of", logits)
     data = datamodule(folder, batch_size=2, val_fraction=0.2)
     trainer = pl.Trainer(accelerator="cpu", **QUIET)
     first, again = (trainer.validate(module, data, verbose=False)[0]["val/loss"] for _ in range(2))
