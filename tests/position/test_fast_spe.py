@@ -140,6 +140,21 @@ def test_codes_of_many_sequences_equal_the_naive_form(case, gated, monkeypatch):
     assert_same(spe, positions.shape, *forms)
 
 
+@torch.no_grad()
+def test_sequences_of_different_lengths_go_on_with_the_noise_of_many(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    spe, q = build("sine"), torch.randn(2, 1, HEADS, WIDTH)
+    first = grid(9)
+    noise = spe.draw(NOISE, first, first.device, batch_size=8)
+    assert noise.forms_codes
+    _, state = spe(first, noise=noise)
+    codes, _ = spe(torch.tensor([[[9]], [[4]]]), noise=NOISE, state=state)
+    expected, _ = spe(torch.tensor([[[9]], [[4]]]), noise=NOISE)
+    for code, alone in zip(codes, expected, strict=True):
+        for found, right in zip(code.encode(q, q), alone.encode(q, q), strict=True):
+            torch.testing.assert_close(found, right)
+
+
 def test_two_forwards_before_their_backwards_stay_apart():
     spe = SineSPE(num_layers=2, num_heads=1, width=4, model_dim=4, num_realizations=3)
     positions = torch.arange(7)[None, :, None]

@@ -36,8 +36,9 @@ class SineSPE(SPE):
     component of f has either sign, for waves in all directions: f = (σ(a − 6) − σ(−a − 6))/2. Its
     magnitude is initialised as in one dimension, its sign at random.
 
-    Codes are never formed: q̂ = vec(q_d Ω_d(n)) z is one matrix product, with
-    Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of width 2K' for each of the K dimensions.
+    q̂ = vec(q_d Ω_d(n)) z is one matrix product, with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of
+    width 2K' for each of the K dimensions. Codes are formed as arrays only by few large operations
+    and for many sequences, which share them (`codes.py`).
 
     `num_realizations=None` is the limit R → ∞, which has a finite width:
     q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q], E = K (2K' + 1), has the expected products without noise.
@@ -115,7 +116,7 @@ class SineSPE(SPE):
         z = z.mul_(self.code_scale / math.sqrt(2 * self.num_sines))
         # Codes take L·H·K·R numbers for all sequences, products with Ω B·L·H·K·2K'.
         forms_codes = batch_size * 2 * self.num_sines >= self.num_realizations
-        return SineNoise(z, self.draw_epsilon(key, device), forms_codes and len(positions) == 1)
+        return SineNoise(z, self.draw_epsilon(key, device), forms_codes)
 
     def forward(
         self, positions: Tensor, *, noise: Any, state: Any = None
@@ -133,7 +134,8 @@ class SineSPE(SPE):
             return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
         build = _blocked
         if large:
-            build = _formed if noise.forms_codes else _expanded
+            # Codes are arrays only where all sequences have the same positions.
+            build = _formed if noise.forms_codes and len(positions) == 1 else _expanded
         shared = [build(*each, positions) for each in zip(sines, noise.z, strict=True)]
         codes = [shared[i % len(shared)](gate) for i, gate in enumerate(gates)]
         return codes, noise
@@ -144,7 +146,7 @@ class SineNoise(NamedTuple):
 
     z: Tensor | None  # [codes, H, 2K', K, R], scaled; None in the exact limit
     epsilon: Tensor | None  # [layers, H, K, R], of the gates
-    forms_codes: bool  # where few large operations are preferred, whether codes are arrays
+    forms_codes: bool  # whether codes as arrays are smaller than Ω for each sequence
 
 
 def _blocked(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
