@@ -3,104 +3,38 @@
 The sides take turns in one process with one thread. CPU time is measured, because other programs
 hardly change it. Peak memory is measured in one process for each side.
 
-- sine plain: no custom function; autograd keeps and differentiates the whole length.
-- conv plain: autograd differentiates the products with the codes, and sums over layers.
+- sine plain, conv plain: the form of few large operations (`musicgen/position/spe/codes.py`), which
+  autograd differentiates, and whose gradients it sums over layers.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from benchmarks import measure
 from benchmarks.training_step import step
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.models import Transformer
-from musicgen.position import ConvSPE, LayerCode, PositionalEncoding, SineSPE
-from musicgen.random import NoiseKey
-
-
-class _PlainCode(LayerCode):
-    """A layer's code whose arrays (Ω, or the codes) are ordinary tensors of the graph."""
-
-    def __init__(self, gate: Any, product: Any, *arrays: Any) -> None:
-        self.gate, self.product, self.arrays = gate, product, arrays
-
-    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        encoded = []
-        for x, array in zip((q, k), self.arrays, strict=True):
-            out = self.product(x * self.gate.position, array)
-            constant = torch.einsum("blhk,hkr->blhr", x * self.gate.constant, self.gate.epsilon)
-            encoded.append(out + constant)
-        return encoded[0], encoded[1]
-
-
-class _PlainSineSPE(SineSPE):
-    """SineSPE whose Ω is an ordinary tensor of the graph."""
-
-    def forward(self, positions: Tensor, *, noise: NoiseKey, state: Any = None) -> Any:
-        product = partial(_expand, z=self.draw_noise(noise, 0, positions.device))
-        arrays = self.sines(0).omega(self.read(positions))
-        gates = self.gates(noise, positions.device)
-        return [_PlainCode(gate, product, *arrays) for gate in gates], None
-
-
-def _expand(u: Tensor, omega: Tensor, z: Tensor) -> Tensor:
-    """Multiply u [B, L, H, K], Ω [1, H, L, 2K', K] and z [H, 2K', K, R] to [B, L, H, R]."""
-    wide = u.permute(2, 0, 1, 3)[..., None, :] * omega.transpose(0, 1)  # [H, B, L, 2K', K]
-    out = wide.flatten(3).flatten(1, 2) @ z.flatten(1, 2)
-    return out.unflatten(1, (len(u), -1)).permute(1, 2, 0, 3)
-
-
-class _PlainConvSPE(ConvSPE):
-    """ConvSPE whose codes are ordinary tensors of the graph."""
-
-    def forward(self, positions: Tensor, *, noise: NoiseKey, state: Any = None) -> Any:
-        length = positions.shape[1]
-        drawn = self._noise(range(-(-length // 128)), 0, noise, positions.device)
-        q, k = _Correlate.apply(self.filter_q[0], self.filter_k[0], drawn)
-        gates = self.gates(noise, positions.device)
-        arrays = q[:length], k[:length]
-        return [_PlainCode(gate, _rows_times_codes, *arrays) for gate in gates], None
-
-
-def _rows_times_codes(u: Tensor, code: Tensor) -> Tensor:
-    return (u.permute(1, 2, 0, 3) @ code).permute(2, 0, 1, 3)
-
-
-class _Correlate(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, filter_q: Tensor, filter_k: Tensor, noise: Any) -> tuple[Tensor, Tensor]:
-        ctx.noise = noise
-        shape = noise.num_positions, len(filter_q), noise.width, noise.num_realizations
-        q, k = torch.empty(shape), torch.empty(shape)
-        for head in range(len(filter_q)):
-            z = noise.draw(head)
-            noise.correlate(z, filter_q[head], q[:, head])
-            noise.correlate(z, filter_k[head], k[:, head])
-        return q, k
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_q: Tensor, grad_k: Tensor) -> tuple[Tensor | None, ...]:
-        noise, grads = ctx.noise, []
-        for grad in (grad_q, grad_k):
-            heads = range(grad.shape[1])
-            by_head = [noise.taps_gradient(noise.draw(h), grad[:, h].__getitem__) for h in heads]
-            grads.append(torch.stack(by_head))
-        return grads[0], grads[1], None
-
+from musicgen.position import ConvSPE, PositionalEncoding, SineSPE
 
 SIDES: dict[str, type[PositionalEncoding]] = {
     "sine": SineSPE,
-    "sine plain": _PlainSineSPE,
+    "sine plain": SineSPE,
     "conv": ConvSPE,
-    "conv plain": _PlainConvSPE,
+    "conv plain": ConvSPE,
 }
 PAIRS = (("sine plain", "sine"), ("conv plain", "conv"))
+
+
+def training_step(side: str, model: Transformer, tokens: Tensor) -> None:
+    """Run forward and backward; plain sides in SPE's form of few large operations."""
+    module = type(model.position).__module__
+    is_plain = side.endswith("plain")
+    with patch(f"{module}.prefers_large_operations", lambda device: is_plain):
+        step(model, tokens, 0)
 
 
 def build(side: str, layers: int) -> Transformer:
@@ -121,7 +55,7 @@ def main() -> None:
 
         def run() -> None:
             model.zero_grad()
-            step(model, tokens, 0)
+            training_step(side, model, tokens)
 
         return run
 
@@ -135,8 +69,8 @@ def main() -> None:
     measure.save_results(__file__, rows, args)
     for pair in PAIRS:  # both sides have the same gradients
         models = [build(side, args.layers) for side in pair]
-        for model in models:
-            step(model, tokens, 0)
+        for side, model in zip(pair, models, strict=True):
+            training_step(side, model, tokens)
         for a, b in zip(*(model.parameters() for model in models), strict=True):
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-2, atol=1e-5)
 
