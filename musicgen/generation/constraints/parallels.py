@@ -5,30 +5,29 @@ from collections.abc import Sequence
 import numpy as np
 
 from musicgen.generation.constraints.base import Constraint
+from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
 from musicgen.tokenization.chorale.frames import NUM_VOICES
 from musicgen.tokenization.chorale.grammar import LEAD, ChoraleGrammar, ChoraleState
 from musicgen.tokenization.grammar import BoolArray
 from musicgen.tokenization.vocabulary import IntArray
 
 RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
-UNISON, FIFTH = 0, 7  # semitones
 
 
 class NoParallels(Constraint):
     """No two voices move in parallel fifths or octaves.
 
-    Two voices move together, and are a perfect fifth (an octave or unison) apart before and after,
-    give or take octaves: as `metrics.part_writing` counts them. The other voice is one that is
-    known already, in this frame or, if it leads, in an earlier one.
+    They are those that `metrics.part_writing` counts. The other voice is one that is known already,
+    in this frame or, if it leads, in an earlier one.
 
-    The memory is the pitch of each of the last tokens, from the lowest; -1: none. [B, RECENT]
+    The memory is the pitch of each of the last tokens, from the lowest; `SILENT`: none. [B, RECENT]
     """
 
     def __init__(self, grammar: ChoraleGrammar) -> None:
         self.grammar = grammar
 
     def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
-        recent = np.full((len(prompts), RECENT), -1)
+        recent = np.full((len(prompts), RECENT), SILENT)
         for of_prompt, tokens in zip(recent, prompts, strict=True):
             pitches = self.grammar.pitch[np.asarray(tokens)[-RECENT:]]
             of_prompt[RECENT - len(pitches) :] = pitches
@@ -60,10 +59,8 @@ class NoParallels(Constraint):
             is_known = back > 0
             back = np.maximum(back, 1)
             now, before = recent[sequences, -back], recent[sequences, -back - NUM_VOICES]
-            interval = np.abs(mine - before) % 12
-            all_sound = np.minimum(np.minimum(now, before), mine) >= 0
-            is_perfect = (interval == UNISON) | (interval == FIFTH)
-            moves = is_known & all_sound & (now != before) & is_perfect
-            same = np.abs(pitches - now[:, None]) % 12 == interval[:, None]
-            found |= moves[:, None] & same & (pitches != mine[:, None])
+            pairs_before = np.stack((mine, before), axis=-1)[:, None]  # [B, 1, 2]
+            pairs_now = np.stack(np.broadcast_arrays(pitches, now[:, None]), axis=-1)
+            intervals = parallel_intervals(pairs_before, pairs_now)  # [B, num_pitches]
+            found |= is_known[:, None] & np.isin(intervals, (UNISON, FIFTH))
         return found
