@@ -83,8 +83,8 @@ class GuardSteps(pl.Callback):
         optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]
         if self._on_device is None:
             self._on_device = torch.zeros(2, dtype=torch.long, device=total.device)
-        num_skipped, in_row = self._on_device + 1
-        self._on_device = torch.stack((num_skipped - 1 + skipped, in_row * skipped))
+        num_skipped, in_row = self._on_device
+        self._on_device = torch.stack((num_skipped + skipped, (in_row + 1) * skipped))
         every = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if trainer.global_step % every == 0:
             assert trainer.lightning_module is not None

@@ -46,6 +46,27 @@ def test_a_step_is_skipped(run, tmp_path, poison, capsys):
     assert math.isfinite(float(rows[1]["train/gradient_norm"]))
 
 
+class Fuse(pl.Callback):
+    """Fuse the optimizer, as on a GPU: it skips the step by itself."""
+
+    def on_train_start(self, trainer, pl_module) -> None:
+        for group in trainer.optimizers[0].param_groups:
+            group["fused"] = True
+
+
+def test_a_fused_optimizer_skips_the_step_itself(run, tmp_path, poison, capsys):
+    fused = (*CALM, "optimizer=adam", f"+callbacks.fuse._target_={__name__}.Fuse")
+    run("before", *fused, "trainer.max_steps=2")
+    poison(math.nan, [2])
+    rows = run("run", *fused, "trainer.max_steps=3")
+    last = saved(tmp_path / "run")
+    assert last["global_step"] == 3
+    assert_equal(last, saved(tmp_path / "before"))
+    assert "step 3: the loss or its gradients are NaN or infinite" in capsys.readouterr().err
+    assert float(rows[2]["train/skipped_steps"]) == 1
+    assert {float(each["step"]) for each in last["optimizer_states"][0]["state"].values()} == {2}
+
+
 def test_training_stops_after_some_in_a_row_with_finite_weights(run, tmp_path, poison):
     poison(math.nan, {1, 2, *range(4, 99)})  # two in a row do not stop it
     with pytest.raises(UserError, match=r"^step 7: .*NaN or infinite in 3 steps in a row"):
