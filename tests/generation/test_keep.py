@@ -191,7 +191,7 @@ def notes_between(track, first, end):
 )
 def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
     score = accompanied()
-    (piece,), (file,) = write(score, SONGS, **options, seed=7)
+    (piece,), (file,) = write(score, SONGS, **options, seed=5)
     kept = {"voice": [0], "piano": [1, 2]}.get(options.get("keep"), [])
     first, end = (LINES[bar] for bar in bars)
     assert file.tempos.tolist() == score.tempos.tolist()
@@ -248,7 +248,7 @@ def test_an_incomplete_bar_of_a_song_is_as_long_as_in_the_file(first, end, promp
         metres[0] = TimeSignature(96, 3, 4)
     tracks = [*map(cut, rests.tracks)]
     incomplete = dataclasses.replace(rests, tracks=tracks, time_signatures=metres)
-    options = {"keep": "voice", "prompt_bars": prompt_bars, "seed": 3}
+    options = {"keep": "voice", "prompt_bars": prompt_bars, "seed": 1}
     (whole,), (file,) = write(rests, SONGS, **options)
     (piece,), (found,) = write(incomplete, SONGS, **options)
     assert piece.tokens.tolist() == whole.tokens.tolist()
