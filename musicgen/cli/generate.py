@@ -27,6 +27,7 @@ from musicgen.files import remove_if_empty, write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompts import PROMPT_BARS
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import loads
@@ -39,7 +40,6 @@ from musicgen.validation import check_choice, check_int
 
 REPORT = "report.html"
 NUM_NOTICES_SHOWN, MORE_NOTICES = 3, f"more like these, in {MANIFEST}"
-PROMPT_BARS = 4
 Written = tuple[Continuation, tuple[bytes, int, str]]  # see `Continuation.midi_file`
 
 

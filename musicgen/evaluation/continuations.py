@@ -28,6 +28,7 @@ from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompts import PROMPT_BARS
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.part_writing import part_writing
@@ -42,7 +43,6 @@ from musicgen.midi import TICKS_PER_BEAT, Score, without_suffix
 from musicgen.report import ReportPiece
 from musicgen.text import pluralize
 
-PROMPT_BARS = 4
 MAX_TOKENS = 4
 """New tokens per bar, at most, as a multiple of those per bar of the longest prompt.
 

@@ -26,6 +26,7 @@ from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import Score, as_score
 from musicgen.midi.io import read_with_data
 from musicgen.models import Transformer
+from musicgen.package_data import DEFAULT_MODEL
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.coordinates import Coordinates
@@ -242,7 +243,7 @@ class MusicModel:
         if request.piece.chords and not self.tokenizer.chords:
             raise UserError(
                 "chords need a model with tokens of chords (tokenizer=remi "
-                "tokenizer.chords=true), such as checkpoint=songs-small"
+                f"tokenizer.chords=true), such as checkpoint={DEFAULT_MODEL}"
             )
         if request.piece.key_signatures and not self.tokenizer.families.get("Key"):
             raise UserError("key needs a model with tokens of keys (tokenizer=songs)")

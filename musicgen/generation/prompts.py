@@ -13,6 +13,7 @@ from musicgen.errors import UserError
 from musicgen.generation.frame import frame_of, other_time_signature, with_frame
 from musicgen.generation.prompt import Playback, Prompt, SourceFile, median_velocities
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score, TimeSignature
+from musicgen.package_data import BAND_MODEL
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS
 from musicgen.tokenization.quantization import relocate
@@ -20,6 +21,9 @@ from musicgen.tokenization.quantization_report import QuantizationReport, Quanti
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_int
+
+PROMPT_BARS = 4
+"""Bars of a prompt, unless something else is asked for."""
 
 FROM_NOTHING = "from nothing"  # the name of the prompt of pieces without one
 
@@ -241,7 +245,7 @@ def describe(
     if added_signature and cannot_hold:
         summary.rules.append(
             f"goes on in {added_signature.numerator}/{added_signature.denominator}, for "
-            f"{signature.numerator}/{signature.denominator} take checkpoint=groove-small"
+            f"{signature.numerator}/{signature.denominator} take checkpoint={BAND_MODEL}"
         )
     return summary
 

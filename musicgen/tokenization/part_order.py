@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from musicgen.errors import UserError
 from musicgen.midi import Score
+from musicgen.package_data import CHORALE_MODEL
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.quantization import UNMOVED
 from musicgen.tokenization.vocabulary import IntArray
@@ -57,5 +58,5 @@ class PartOrder:
         """
         raise UserError(
             "keep and rewrite need a model whose tokens have the parts of a bar one after another "
-            "(tokenizer=songs); keep also works with voices, such as checkpoint=bach-chorales"
+            f"(tokenizer=songs); keep also works with voices, such as checkpoint={CHORALE_MODEL}"
         )

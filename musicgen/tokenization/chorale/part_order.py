@@ -7,6 +7,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score
+from musicgen.package_data import CHORALE_MODEL
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.chorale.frames import (
     NUM_VOICES,
@@ -94,7 +95,7 @@ class ChoralePartOrder(PartOrder):
         if not self._families["Lead"]:
             raise UserError(
                 "this model has not learned keep=; take one that was trained with "
-                "tokenizer.lead_probability above 0, such as checkpoint=bach-chorales"
+                f"tokenizer.lead_probability above 0, such as checkpoint={CHORALE_MODEL}"
             )
         kept = [find_voice(name) for name in names]
         if None in kept or len(set(kept)) == NUM_VOICES:
