@@ -1,6 +1,6 @@
 """The speed of six parts in less than a minute, each as a ratio to something outside.
 
-Ratios hardly depend on the machine, so a fall is seen beside those that are recorded in
+Ratios hardly depend on the machine, so a fall is seen by comparison with those recorded in
 results/quick.json. A part that is a quarter slower than recorded is marked; the exit status is 1.
 
     python -m benchmarks.quick [--record] [--root FOLDER of MIDI files]

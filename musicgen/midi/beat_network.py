@@ -1,7 +1,7 @@
 """A small network that says how likely a beat, and the beginning of a bar, is at each moment.
 
 A temporal convolutional network as for audio (Davies & Böck 2019, "Temporal convolutional networks
-for musical audio beat tracking") reads what is heard of a performance's notes in frames of 25 ms.
+for musical audio beat tracking") reads a performance's notes in frames of 25 ms.
 `benchmarks/beat_network.py` trained it on composed and printed music that was performed by random
 tempo curves; the weights are in `beat_network.npz`.
 """

@@ -26,7 +26,7 @@ class TrainingModule(pl.LightningModule):
     Args:
         optimizer: builds an optimizer of the model, see `parameter_groups`.
         scheduler: builds a learning-rate schedule, stepped every step, from the optimizer.
-        content: what checkpoints store beside the weights.
+        content: what checkpoints store with the weights.
         seed: of the positional encoding's noise and of dropout.
         compiled: whether `torch.compile` compiles the layers, once for all of them.
     """

@@ -20,7 +20,7 @@ from musicgen.attention.linear.state import LinearState, RescalePoints
 
 TOLERANCE = 30.0
 _BLOCK = 64
-# Of one token, in the logarithms of sums that scales follow: fp32 keeps exponents beside 64 of it.
+# Of one token, in the logarithms of sums that scales follow: fp32 holds exponents with 64 of it.
 _LARGEST_DECAY = 1e4
 
 
