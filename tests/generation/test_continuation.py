@@ -253,7 +253,7 @@ def test_no_note_is_longer_than_the_longest_of_its_track_in_the_prompt():
     model.head.bias.data[offs.start : offs.stop] -= 9.0
 
     def longest(prompts=None, **options):
-        (done,) = run(tokenizer, model, prompts, **options)
+        (done,) = run(tokenizer, model, prompts, bars=6, **options)
         parts = done.prompt.score.tracks, done.new_score.tracks
         return [np.array([t.notes["duration"].max(initial=0) for t in each]) for each in parts]
 

@@ -62,7 +62,7 @@ def test_learnable_adds_its_row_and_ends_at_its_length():
     with pytest.raises(
         UserError, match=r"^max_length=4: expected more than position 4; .*sine_spe"
     ):
-        position.embed(torch.ones(1, 1, 6), torch.tensor([[[4]]]))
+        position.draw(NoiseKey((0,)), torch.tensor([[[4]]]), torch.device("cpu"))
 
 
 def test_noise_keys():
