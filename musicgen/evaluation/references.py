@@ -17,7 +17,16 @@ from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.generation.frame import on_grid
 from musicgen.generation.prompts import FROM_NOTHING, make_prompt
-from musicgen.midi import Score, find_music, pitched_notes, read, without_suffix
+from musicgen.midi import (
+    Score,
+    divide_book,
+    file_of,
+    find_music,
+    music_name,
+    pitched_notes,
+    read,
+    without_suffix,
+)
 from musicgen.midi.key import Key, find_key
 from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
@@ -252,6 +261,8 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
 def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
     """Return the music files of a file or folder, or of several, by unique names.
 
+    Each tune of a book in ABC notation is one of them.
+
     Raises:
         UserError: a file or folder is missing, or a folder holds no music file.
     """
@@ -260,8 +271,8 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
         path = _in_home(given)
         if path.is_dir():
             found += [(file.relative_to(path).as_posix(), file) for file in find_music(path)]
-        elif path.exists():
-            found.append((path.name, path))
+        elif file_of(path).exists():
+            found += [(music_name(music), music) for music in divide_book(path)]
         else:
             raise UserError(f"{path}: cannot be read (no such file or folder)")
     count = Counter(name for name, _ in found)

@@ -23,7 +23,7 @@ from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import Score, as_score
+from musicgen.midi import Score, as_score, music_name
 from musicgen.midi.io import read_with_data
 from musicgen.models import Transformer
 from musicgen.package_data import DEFAULT_MODEL
@@ -144,7 +144,7 @@ class MusicModel:
         else:
             is_path = isinstance(music, str | Path)
             score, data = read_with_data(music) if is_path else (as_score(music), None)
-            name = name or (Path(music).name if is_path else "prompt")
+            name = name or (music_name(Path(music)) if is_path else "prompt")
             score, data, found = on_beats(score, data, beats)
             tempo = piece.tempo
             if tempo is None and found.source != FILE:

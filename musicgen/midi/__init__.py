@@ -1,5 +1,6 @@
 """Reading of MIDI files and printed scores as `Score`s, and writing of MIDI files."""
 
+from musicgen.midi.abc_books import divide_book, file_of, music_name
 from musicgen.midi.beat_map import onto_beats
 from musicgen.midi.beats import Beats, find_beats, read_beats
 from musicgen.midi.extension import extend
@@ -36,11 +37,14 @@ __all__ = [
     "TimeSignature",
     "Track",
     "as_score",
+    "divide_book",
     "dumps",
     "extend",
+    "file_of",
     "find_beats",
     "find_music",
     "loads",
+    "music_name",
     "notes_by_role",
     "notes_from",
     "onto_beats",

@@ -50,7 +50,7 @@ def split_tunes(text: str) -> list[str]:
     """Return the tunes of a book, each with the fields that stand before the first.
 
     A tune begins with an `X:` field and ends at an empty line behind its key; other text is left
-    out. Text with a key, but without any `X:`, is a tune.
+    out. Text without any `X:` is one tune.
     """
     lines = [line.rstrip() for line in text.splitlines() if not _is_comment(line)]
     tunes, tune = list[list[str]](), list[str]()
@@ -67,7 +67,7 @@ def split_tunes(text: str) -> list[str]:
             tune.append(line)
         else:
             tune = []  # what follows the empty line
-    return ["\n".join([*common, *each]) for each in tunes if any(x[:2] == "K:" for x in each)]
+    return ["\n".join([*common, *each]) for each in tunes]
 
 
 def _is_comment(line: str) -> bool:
@@ -99,7 +99,7 @@ def read_tune(text: str, repeats: bool) -> Sheet:
         repeats: play what is repeated; without it every bar stands once.
 
     Raises:
-        ValueError: it has too many bars.
+        ValueError: it has no key, or too many bars.
     """
     tune = _Tune()
     for line in text.splitlines():
@@ -110,6 +110,8 @@ def read_tune(text: str, repeats: bool) -> Sheet:
             _read_field(tune, match[1], match[2])
         elif not tune.in_head:
             _read_music(tune, re.split(r"(?<!\\)%", line)[0])
+    if tune.in_head:
+        raise ValueError("a tune without a key, K:")
     for voice in tune.voices.values():
         voice.end_bar()
     parts = [Part(voice.track, voice.bars) for voice in tune.voices.values() if voice.bars]

@@ -33,6 +33,8 @@ def engrave(text: str, form: str, expand: str) -> tuple[str, list[dict]]:
     mei = toolkit.getMEI().replace('symbol="bracket" symbol=', "symbol=")
     root = ElementTree.fromstring(mei.replace(_NAMESPACE, "", 1))
     for parent in list(root.iter()):
+        if parent.tag == "mSpace":  # to which verovio gives no time
+            parent.tag = "mRest"
         for child in list(parent):
             if child.get("grace") or child.tag in ("graceGrp", "arpeg"):
                 parent.remove(child)

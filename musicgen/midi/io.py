@@ -12,6 +12,7 @@ import symusic
 
 from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
+from musicgen.midi.abc_books import divide_book, file_of
 from musicgen.midi.events import KEY_SIGNATURE, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, read_text
 from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
 from musicgen.midi.scan import scan_file
@@ -44,7 +45,7 @@ def read_with_data(path: str | Path) -> tuple[Score, bytes]:
     path = own_or_example(path)
     if path.is_fifo() or path.is_char_device():  # which may never end
         raise UserError(f"{path}: no regular file; give a MIDI file or a score")
-    if path.suffix.lower() in SCORE_SUFFIXES:
+    if file_of(path).suffix.lower() in SCORE_SUFFIXES:
         score = read_score(path)
         return score, dumps(score)
     try:
@@ -143,7 +144,11 @@ def dumps(score: Score) -> bytes:
 
 
 def find_music(folder: str | Path) -> list[Path]:
-    """Return the MIDI files and scores below `folder`, sorted; raise `UserError` without one."""
+    """Return the MIDI files and scores below `folder`, sorted; of a book of tunes its tunes.
+
+    Raises:
+        UserError: there is none.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give one that holds MIDI files or scores")
@@ -155,7 +160,7 @@ def find_music(folder: str | Path) -> list[Path]:
     ]
     if not found:
         raise UserError(f"{folder}: holds no MIDI file and no score; give a folder that does")
-    return sorted(found)
+    return [music for path in sorted(found) for music in divide_book(path)]
 
 
 def without_suffix(name: str) -> str:

@@ -9,20 +9,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from musicgen.errors import UserError, errors_name
-from musicgen.midi.abc_notation import read_tune, split_tunes
+from musicgen.midi.abc_books import file_of, tunes_of
+from musicgen.midi.abc_notation import read_tune
 from musicgen.midi.mei import read_mei
 from musicgen.midi.musicxml import read_musicxml
 from musicgen.midi.score import Score
-from musicgen.midi.sheet import Sheet
+from musicgen.midi.sheet import MAX_BYTES, Sheet
 from musicgen.midi.xml_files import decode, parse_xml, unzip_score
 from musicgen.text import pluralize
 
 SCORE_SUFFIXES = {".abc": "abc", ".krn": "humdrum", ".mei": "mei"}
 SCORE_SUFFIXES |= dict.fromkeys((".musicxml", ".mxl", ".xml"), "xml")
 """The suffixes of printed scores, and the names of their formats."""
-
-MAX_BYTES = 2**25
-"""Of a score, unzipped: of the songs in public corpora, the longest have a tenth."""
 
 MAX_SECONDS = 120
 """The longest wait for the process that engraves a score; see `engrave` for its other limits."""
@@ -38,7 +36,7 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
     - Tied notes are one. Grace notes and cue notes are left out. Velocities are all the same.
     - The key is that of most staves with pitches, as it sounds.
     - Markers are printed chord symbols, and the fermatas of the highest part that has one.
-    - Of a book of tunes in ABC the first is read.
+    - Of a book of tunes in ABC the first is read. `book.abc/2` is the path of the second.
 
     Args:
         repeats: play what is repeated; without it every bar stands once.
@@ -47,18 +45,22 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
         UserError: the file is damaged, too large, or holds no music; the message names it.
     """
     path = Path(path)
+    file = file_of(path)
     with errors_name(path):
         try:
-            size = path.stat().st_size
-            if zipfile.is_zipfile(path):
-                with zipfile.ZipFile(path) as archive:
+            size = file.stat().st_size
+            if zipfile.is_zipfile(file):
+                with zipfile.ZipFile(file) as archive:
                     size = sum(file.file_size for file in archive.infolist())
             if size > MAX_BYTES:
                 raise UserError(f"more than {MAX_BYTES >> 20} MB of text; give a smaller score")
-            data = path.read_bytes()
+            form = SCORE_SUFFIXES[file.suffix.lower()]
+            if form == "abc":
+                return _read_abc(path, file, repeats).score()
+            data = file.read_bytes()
             if data[:2] == b"PK":
                 data = unzip_score(data)
-            return _read_sheet(data, SCORE_SUFFIXES[path.suffix.lower()], repeats).score()
+            return _read_sheet(data, form, repeats).score()
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror}); give a score") from None
         except (
@@ -74,18 +76,26 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
             raise UserError(f"no score that can be read ({error}); export it again") from None
 
 
+def _read_abc(path: Path, book: Path, repeats: bool) -> Sheet:
+    """Return the tune at a path; at the path of a book its first.
+
+    Raises:
+        UserError: the book has no tune of this number.
+    """
+    tunes = tunes_of(book)
+    number = 1 if path == book else int(path.name)
+    if not 1 <= number <= len(tunes):
+        raise UserError(f"there is no such tune; {book.name} has {pluralize(len(tunes), 'tunes')}")
+    sheet = read_tune(tunes[number - 1], repeats)
+    if path == book and len(tunes) > 1:
+        sheet.repairs.append(f"tune 1 of {len(tunes):,}; {book.name}/2 is the next")
+    return sheet
+
+
 def _read_sheet(data: bytes, form: str, repeats: bool) -> Sheet:
     text = decode(data)
     if form == "xml":
         return read_musicxml(parse_xml(text), repeats)
-    if form == "abc":
-        tunes = split_tunes(text)
-        if not tunes:
-            raise ValueError("no tune with a key")
-        sheet = read_tune(tunes[0], repeats)
-        if len(tunes) > 1:
-            sheet.repairs.append(f"{pluralize(len(tunes) - 1, 'tunes')} after the first left out")
-        return sheet
     mei, events = _engrave(text, form, "expandAlways" if repeats else "expandNever")
     sheet = read_mei(ElementTree.fromstring(mei), events)
     movements = len(re.findall(r"<mdiv\b", text))

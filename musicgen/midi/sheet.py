@@ -22,6 +22,9 @@ from musicgen.midi.score import (
 )
 
 WHOLE = 4 * TICKS_PER_BEAT
+MAX_BYTES = 2**25
+"""Of a score, unzipped: of the songs in public corpora, the longest have a tenth."""
+
 MAX_BARS = 20_000
 """Longer scores are damaged, or made to be long."""
 

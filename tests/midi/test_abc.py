@@ -1,8 +1,11 @@
 """Tunes in ABC notation: onsets, durations and pitches counted by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from musicgen.errors import UserError
+from musicgen.midi import find_music, music_name, read
 from musicgen.midi.printed_scores import read_score
 
 HEAD = "X:1\nT:t\nM:4/4\nL:1/4\nK:C\n"
@@ -89,12 +92,38 @@ def test_chord_symbols_are_markers(tmp_path):
     assert score.markers == [(0, "A_m7_E"), (960, "Bb_M_Bb"), (1920, "F#_o_F#")]
 
 
-def test_the_first_tune_of_a_book_is_read(tmp_path):
-    text = "% a book\n\nM:3/4\n\nX:1\nL:1/4\nK:C\nCDE|\n\ntext between\n\nX:2\nK:D\nF4|\n"
-    score = read_abc(tmp_path, text)
-    assert score.notes["pitch"].tolist() == [60, 62, 64]
-    assert score.time_signatures == [(0, 3, 4)]
-    assert score.repairs == ["1 tune after the first left out"]
+BOOK = (
+    "% a book\n\nM:3/4\n\nX:1\nL:1/4\nK:C\nCDE|\n\ntext between\n\nX:7\nK:D\nF4|\n\nX:8\nT:no key\n"
+)
+
+
+def test_each_tune_of_a_book_has_a_path(tmp_path):
+    first = read_abc(tmp_path, BOOK)
+    assert first.notes["pitch"].tolist() == [60, 62, 64]
+    assert first.time_signatures == [(0, 3, 4)]
+    assert first.repairs == ["tune 1 of 3; tune.abc/2 is the next"]
+    path = tmp_path / "tune.abc"
+    assert find_music(tmp_path) == [path / "1", path / "2", path / "3"]
+    assert music_name(path / "1") == "tune.abc/1"
+    assert replace(first, repairs=[]) == read(path / "1")
+    second = read(path / "2")
+    assert (second.notes["pitch"].tolist(), second.key_signatures) == ([66], [(0, 2)])
+    with pytest.raises(UserError, match=r"tune\.abc/3: no score .*\(a tune without a key, K:\)"):
+        read(path / "3")
+    with pytest.raises(UserError, match=r"tune\.abc/4: there is no such tune; .* has 3 tunes$"):
+        read(path / "4")
+    path.write_text(HEAD + "G4|")
+    assert find_music(tmp_path) == [path]
+    assert read(path).notes["pitch"].tolist() == [67]
+
+
+def test_tunes_have_names_in_their_order(tmp_path):
+    path = tmp_path / "book.abc"
+    path.write_text("\n".join(HEAD + f"{'CDEFGABcdefg'[i]}4|\n" for i in range(12)))
+    found = find_music(tmp_path)
+    assert found == sorted(found)
+    assert [len(each.name) for each in found] == [2] * 12
+    assert [read(each).notes["pitch"][0] for each in found[8:10]] == [74, 76]
 
 
 def test_no_other_file_is_opened(tmp_path):

@@ -74,6 +74,22 @@ def test_keys_and_tempi_of_mei(tmp_path):
     assert quarters(score) == [(0, 4, 60), (4, 4, 62)]
 
 
+def test_empty_bars_of_mei_have_their_time(tmp_path):
+    text = mei(head(), (whole("d"), ""), ("<mSpace/>", ""), (whole("e"), ""))
+    assert quarters(read_text(tmp_path, "a.mei", text)) == [(0, 4, 62), (8, 4, 64)]
+
+
+def test_sections_of_mei_are_played_in_the_order_of_an_expansion(tmp_path):
+    text = mei(head(), *[(whole(step), "") for step in "def"])
+    text = text.replace("<section>", '<section><expansion plist="#A #B #A #C"/>')
+    for n, name in enumerate("ABC"):
+        text = text.replace(f'<measure n="{n}">', f'<section xml:id="{name}"><measure n="{n}">')
+    text = text.replace("</measure>", "</measure></section>")
+    for repeats, expected in ((True, [62, 64, 62, 65]), (False, [62, 64, 65])):
+        score = read_text(tmp_path, "a.mei", text, repeats=repeats)
+        assert score.notes["pitch"].tolist() == expected
+
+
 def test_cue_notes_are_silent(tmp_path):
     text = mei(head(), (whole("d", 'cue="true"'), ""), (whole("e"), ""))
     assert quarters(read_text(tmp_path, "a.mei", text)) == [(4, 4, 64)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from musicgen.data.corpora.base import Piece, missing_corpus
 from musicgen.data.corpora.midi_folder import MidiFolder
 from musicgen.errors import ParameterError, UserError
-from musicgen.midi import Score, find_music
+from musicgen.midi import Score, file_of, find_music
 from musicgen.midi.printed_scores import read_score
 
 _HEADER_BYTES = 2**14
@@ -53,10 +53,10 @@ class ScoreFolder(MidiFolder):
             found = []
         works: dict[tuple[str, ...], Path] = {}
         for path in found:
-            name = path.relative_to(self.root).as_posix()
-            work = self.work.search(name)
-            if work and self.files.search(name):
-                with path.open("rb") as file:
+            score = file_of(path)
+            work = self.work.search(path.relative_to(self.root).as_posix())
+            if work and self.files.search(score.relative_to(self.root).as_posix()):
+                with score.open("rb") as file:
                     if self.header.search(file.read(_HEADER_BYTES)):
                         works.setdefault(work.groups(default=""), path)
         if not works:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from musicgen.data.corpora.base import Corpus, Piece
 from musicgen.data.preparation.duplicates import NO_PASSAGE, SKETCH_SIZE, sketch
 from musicgen.errors import UserError
+from musicgen.midi import file_of
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
 from musicgen.tokenization.whole_bars import without_long_gaps
@@ -149,4 +150,8 @@ class PieceEncoder:
 def files_of(piece: Piece) -> list[Path]:
     """Return the files of a piece, sorted by name."""
     path = piece.path
-    return sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    return (
+        sorted(file for file in path.iterdir() if file.is_file())
+        if path.is_dir()
+        else [file_of(path)]
+    )

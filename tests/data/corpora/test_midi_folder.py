@@ -30,6 +30,22 @@ def test_names_that_musicians_use(folder, tmp_path):
     assert encoded_corpus(corpus, REMI(), tmp_path / "cache").cache.names == sorted(files)
 
 
+def test_each_tune_of_a_book_is_a_piece(folder, tmp_path):
+    corpus = folder("song.mid", group="^([^/]+)/|.*")
+    bars = ("CDEF|", "GABc|", "cBAG|")
+    tunes = [f"X:{i}\nM:4/4\nL:1/4\nK:C\n{bar * 4}\n" for i, bar in enumerate(bars)]
+    (tmp_path / "midi/train").mkdir()
+    (tmp_path / "midi/train/book.abc").write_text("\n".join(tunes))
+    pieces = corpus.pieces()
+    names = ["train/book.abc/1", "train/book.abc/2", "train/book.abc/3"]
+    assert [piece.name for piece in pieces] == ["song.mid", *names]
+    assert [piece.split for piece in pieces] == [None, *["train"] * 3]
+    cache = encoded_corpus(corpus, REMI(), tmp_path / "cache").cache
+    assert cache.names == ["song.mid", *names]
+    first = [REMI().decode(cache[i]).notes["pitch"][0] for i in (1, 2, 3)]
+    assert first == [60, 67, 72]
+
+
 def test_split_folders(folder):
     corpus = folder(
         *["train/a.mid", "Valid/b.mid", "validation/c.mid", "val/d.mid", "test/x/e.mid"],
