@@ -1,11 +1,21 @@
-"""Atomic writing: a file is complete or missing, even if the process is stopped."""
+"""Files that are written atomically, and files that are read from folders of other people.
+
+A file is written completely or not at all, even if the process is stopped.
+"""
 
 import csv
+import json
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from musicgen.errors import UserError
+
+_LARGEST = 2**26  # bytes of a text that is read whole
 
 
 @contextmanager
@@ -44,6 +54,49 @@ def write_text(path: str | Path, text: str) -> None:
     Bytes of file names that are not UTF-8 are escaped as JSON does.
     """
     write_bytes(path, text.encode(errors="backslashreplace"))
+
+
+def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Write `content` to `path` atomically, as JSON."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def read_plain(path: str | Path, folder: str | Path | None = None, most: int = _LARGEST) -> bytes:
+    """Return the content of a regular file, which may come from an untrusted source.
+
+    Args:
+        folder: a link to a place outside it is refused; None: links are followed.
+        most: bytes of the largest file that is read.
+
+    Raises:
+        UserError: the file is missing, too large, outside the folder, or no regular file, such as
+            a pipe or a device, whose reader may wait for ever.
+    """
+    path = Path(path)
+    if folder is not None and not path.resolve().is_relative_to(Path(folder).resolve()):
+        raise UserError(f"{path}: a link out of {folder}; remove it")
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{path}: not a regular file; remove it, or use another copy")
+        if status.st_size > most:
+            raise UserError(f"{path}: {status.st_size:,} bytes, of at most {most:,}; use another")
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def read_json(path: str | Path, folder: str | Path | None = None) -> Any:
+    """Return the content of a JSON file that musicgen saved.
+
+    Raises:
+        UserError: the file cannot be read, see `read_plain`, or is not JSON.
+    """
+    content = read_plain(path, folder)
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, or endless brackets
+        raise UserError(f"{path}: not JSON; give a file that musicgen saved") from None
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -1,6 +1,5 @@
 """Run folders and their checkpoints, and the paths of models by name."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -9,12 +8,13 @@ from functools import cache
 from pathlib import Path
 from secrets import token_hex
 
+import yaml
 from filelock import FileLock, Timeout
 
 import musicgen
 from musicgen.console import warn_of_first
 from musicgen.errors import UserError
-from musicgen.files import write_text
+from musicgen.files import read_json, read_plain, write_json
 from musicgen.package_data import DEFAULT_MODEL, PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
@@ -22,6 +22,7 @@ RECORD = "run.json"  # when the run started, and with which musicgen
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
+_MOST_ARGUMENTS = 2**17  # bytes of `OVERRIDES`
 _FOLDER = "config.json"  # of a model that `save_pretrained` wrote
 FORMAT_VERSION = 3  # of checkpoints
 
@@ -54,7 +55,7 @@ def claimed(folder: Path, otherwise: str) -> Iterator[None]:
 def record_start(folder: Path) -> None:
     """Record the start of a new run, by which `latest` and `auto` find the newest."""
     record = {"started": time.time(), "version": musicgen.__version__, "format": FORMAT_VERSION}
-    write_text(folder / RECORD, json.dumps(record) + "\n")
+    write_json(folder / RECORD, record)
 
 
 def job_id(otherwise: str) -> str:
@@ -83,6 +84,35 @@ def run_id(output_dir: str) -> str:
 
 def has_checkpoint(folder: Path) -> bool:
     return any((folder / "checkpoints").glob("[!.]*.ckpt"))
+
+
+def stored_arguments(folder: Path) -> list[str]:
+    """Return the arguments that a run was trained with, as they stand in its folder.
+
+    Raises:
+        UserError: the file cannot be read, see `read_plain`, or is no list of texts.
+    """
+    path = folder / OVERRIDES
+    try:
+        texts = yaml.safe_load(read_plain(path, folder, _MOST_ARGUMENTS)) or []
+    except (yaml.YAMLError, RecursionError):
+        texts = None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{path}: not the arguments of a run; use another copy")
+    return texts
+
+
+def refuse_special_files(folder: Path) -> None:
+    """Raise `UserError` unless a run's folder holds regular files and folders alone.
+
+    Links are allowed within the folder.
+    """
+    logs = {*folder.glob("wandb/*/logs/*")}  # W&B links its log
+    for path in {*folder.rglob("*")} - logs:
+        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{path}: a link out of the run's folder; remove it")
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"{path}: a pipe or device in the run's folder; remove it")
 
 
 def find_run(name: str) -> Path:
@@ -165,7 +195,8 @@ def _newest(wanted: str) -> Path:
 def _start(run: Path) -> float | None:
     """Return when a run started; None if it is of another version of musicgen."""
     try:
-        record = json.loads((run / RECORD).read_text("utf-8"))
+        record = read_json(run / RECORD, run)
         return float(record["started"]) if record["format"] == FORMAT_VERSION else None
-    except (KeyError, TypeError, ValueError):  # written before it held a format
+    # Written before it held a format, or damaged.
+    except (ArithmeticError, KeyError, TypeError, ValueError):
         return None

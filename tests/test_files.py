@@ -3,7 +3,8 @@ import threading
 
 import pytest
 
-from musicgen.files import atomic_path, write_bytes, write_text
+from musicgen.errors import UserError
+from musicgen.files import atomic_path, read_json, read_plain, write_bytes, write_text
 
 
 def test_folders_are_made_and_the_content_replaced(tmp_path):
@@ -62,3 +63,25 @@ def test_writers_at_once_leave_one_whole_file(tmp_path):
         thread.join()
     assert path.read_bytes() in contents
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_plain_files_are_regular_files_of_their_folder(tmp_path):
+    mine, elsewhere = tmp_path / "run/x.json", tmp_path / "elsewhere.json"
+    write_text(mine, '{"a": 1}')
+    write_text(elsewhere, "[]")
+    (tmp_path / "run/inner").symlink_to("x.json")
+    assert read_json(mine, mine.parent) == read_json(tmp_path / "run/inner", mine.parent)
+    (tmp_path / "run/link").symlink_to(elsewhere)
+    (tmp_path / "run/folder").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "run/pipe")
+
+    def refused(name, message, **limits):
+        with pytest.raises(UserError, match=f"run/{name}: {message}"):
+            read_plain(tmp_path / "run" / name, **limits)
+
+    refused("link", "a link out of", folder=mine.parent)
+    refused("folder/elsewhere.json", "a link out of", folder=mine.parent)
+    refused("pipe", "not a regular file")
+    refused("x.json", "8 bytes, of at most 7", most=7)
+    refused("missing", "cannot be read")
+    assert read_plain(tmp_path / "run/link") == b"[]"

@@ -17,10 +17,9 @@ import musicgen
 from musicgen.checkpoints.building import build
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name, without
 from musicgen.errors import UserError
-from musicgen.files import atomic_path, write_text
+from musicgen.files import atomic_path, read_json, write_json, write_text
 from musicgen.text import markdown
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.vocabulary import load_json, save_json
 from musicgen.validation import check_choice
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
@@ -92,7 +91,7 @@ def write_folder(
     if not (folder / CARD).exists():
         num_weights = sum(tensor.numel() for tensor in weights.values())
         write_text(folder / CARD, model_card(content, num_weights))
-    save_json(plain, folder / CONFIG)  # the last file: with it, the folder is a model
+    write_json(folder / CONFIG, plain)  # the last file: with it, the folder is a model
 
 
 def model_card(content: CheckpointContent, num_weights: int) -> str:
@@ -133,7 +132,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
         UserError: a file is missing or damaged, or they do not belong together.
     """
     path = folder / CONFIG
-    plain = load_json(path)
+    plain = read_json(path)
     tokenizer = Tokenizer.load(folder / TOKENIZER)
     kind = type(tokenizer)
     try:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import OmegaConf
@@ -16,15 +15,18 @@ from omegaconf import OmegaConf
 from musicgen.console import warn
 from musicgen.errors import UserError
 from musicgen.package_data import CONF, choices
-from musicgen.run_folders import LAST, OVERRIDES, find_run
+from musicgen.run_folders import LAST, find_run, refuse_special_files, stored_arguments
 
 # Settings whose values may contain commas, brackets and sharps, which Hydra's grammar rejects.
 _QUOTED = re.compile(
     "(prompt|checkpoint|out|generated|references|soundfont|beats|chords|key|keep|program|init"
     r"|resume|loader.cache_dir|data.(corpora.\w+.)?(root|group|exclude)|paths.(data|output)_dir)"
 )
-# Settings that are paths.
-_PATHS = re.compile(r"(path|dir|folder|filename|root)$|^init$|^logger\.\w+\.(name|version)$")
+# Arguments that name a place here or a host, or begin a sweep. `data.exclude` is a file or a list.
+_NAMES_A_PLACE = re.compile(
+    r"\S*(path|dir|folder|filename|root)=|\S*exclude=(?!\[)|init=|logger\.|logger=.*wandb"
+    "|hparams_search="
+)
 
 
 def override_key(argument: str) -> str:
@@ -107,8 +109,8 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     if given.get("init", "null") not in ("", "null"):
         raise UserError("give either resume, for a run that goes on, or init, for a new one")
     folder = find_run(name)
-    _refuse_links(folder)
-    stored = _stored(folder / OVERRIDES)
+    refuse_special_files(folder)
+    stored = stored_arguments(folder)
     # Settings of another corpus or logger do not fit the new one.
     changed = [x for x in ("data", "logger") if x in given and f"{x}={given[x]}" not in stored]
     stored = [x for x in stored if override_key(x).partition(".")[0] not in changed]
@@ -124,14 +126,6 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
         f"resume={quoted(str(folder / LAST))}",
         f"hydra.run.dir={quoted(str(folder))}",
     ]
-
-
-def _refuse_links(folder: Path) -> None:
-    """Raise `UserError` if a link in a run's folder leads out of it."""
-    own_logs = {*folder.glob("wandb/*/logs/*")}  # W&B links its log
-    for path in {*folder.rglob("*")} - own_logs:
-        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-            raise UserError(f"{path}: a link out of the run's folder; remove it")
 
 
 def given_overrides() -> list[str]:
@@ -157,35 +151,26 @@ def command(name: str) -> str:
     return f"python {name}.py" if sys.argv[0].endswith(".py") else f"musicgen-{name}"
 
 
-def _stored(path: Path) -> list[str]:
-    """Return the arguments that a run's folder stores."""
-    try:
-        texts = yaml.safe_load(path.read_text(encoding="utf-8")) or []
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("not a list of texts")
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: the run's arguments cannot be read: {error}") from None
-    return list(texts)
-
-
 def _left_out(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that are not taken from a run's folder although it needs them."""
-    unused = ("init", "paths.output_dir")  # by a resumed run
+    unused = ("init", "paths.output_dir", "hparams_search")  # by a resumed run
     return [each for each in overrides if not _is_plain(each) and override_key(each) not in unused]
 
 
 def _is_plain(override: str) -> bool:
     """Return whether an override is safe to take from an untrusted folder.
 
-    It is a choice that conf/ has, or a value that is neither a path nor an object. Dictionaries may
+    It is a choice that conf/ has, or a value that names no place, host or object. Dictionaries may
     be objects of any class, and interpolations may read anything.
     """
     key, value = override_key(override), override.partition("=")[2].strip("'\" ")
     if not re.fullmatch(r"[a-z]\w*([./][a-z]\w*)*", key) or key.startswith(("hydra", "resume")):
+        return False
+    if _NAMES_A_PLACE.match(f"{key}={value}"):
         return False
     if (CONF / key).is_dir():
         return {*re.split(", *", value.strip("[]"))} <= {"", "null", *choices(key)}
     if value[:1] + value[-1:] == "{}":  # settings of a part, such as model.copy={heads:2}
         entries = filter(str.strip, value[1:-1].split(","))
         return all(_is_plain(f"{key}.{entry.replace(':', '=', 1).strip()}") for entry in entries)
-    return not (_PATHS.search(key) or "{" in value)
+    return "{" not in value

@@ -23,6 +23,7 @@ from musicgen.checkpoints import (
 from musicgen.cli.arguments import given_overrides, override_key
 from musicgen.console import warn
 from musicgen.data.corpora import Corpus
+from musicgen.data.corpora.base import read_names
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError, errors_name, parameter_of
 from musicgen.models import Transformer
@@ -94,11 +95,26 @@ def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModul
     model: Transformer = instantiate(cfg.model, **sizes)
     with parameter_of("model.position"):
         Coordinates(tokenizer).check(model.coordinate_names)
+    with parameter_of("data"):
+        read_exclusions(cfg.data)
     corpus = instantiate(cfg.data, _convert_="all")
     if not isinstance(corpus, Corpus):
         raise UserError(f"{type(corpus).__name__} is not music; choose its task, as task=listops")
     parts = {"corpus": corpus, "tokenizer": tokenizer, "coordinates": model.coordinate_names}
     return tokenizer, model, instantiate(cfg.loader, **parts, _convert_="all")
+
+
+def read_exclusions(corpus: DictConfig) -> None:
+    """Replace a file in `exclude`, at any depth, by the names of pieces in it.
+
+    So a run's record names no file, which evaluate.py would read on another machine.
+    """
+    for name, value in corpus.items():
+        if OmegaConf.is_dict(value):
+            with parameter_of(str(name)):
+                read_exclusions(value)
+        elif name == "exclude" and isinstance(value, str):
+            corpus.exclude = sorted(read_names(value))
 
 
 def build_examples(cfg: DictConfig) -> tuple[None, Transformer, StreamDataModule]:
@@ -124,9 +140,9 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
     """
     saved: Any = {"model": content.model, "tokenizer": content.tokenizer}
     saved["sampling"] = content.config.get("sampling") or OmegaConf.to_container(cfg.sampling)
-    check_targets(saved)
     loader = content.config.get("loader") or {}
     saved["loader"] = {"length": loader.get("length", cfg.loader.length)}
+    check_targets([saved, content.config.get("init")])
     for part in _GROUPS:  # a training length that follows `loader.length` is the checkpoint's
         own, old = (model.get(part) or {} for model in (cfg.model, content.model))
         if "training_length" in own and OmegaConf.is_interpolation(own, "training_length"):

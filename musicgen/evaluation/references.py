@@ -1,6 +1,5 @@
 """Generated pieces, the originals that their prompts were taken from, and pairs of both."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.training_data import open_training_data, piece_readers
+from musicgen.files import read_json
 from musicgen.generation.frame import on_grid
 from musicgen.generation.prompts import FROM_NOTHING, make_prompt
 from musicgen.midi import (
@@ -103,8 +103,8 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         return Manifest()
+    content = read_json(path, folder)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
         pieces = {entry["file"]: entry for entry in content["pieces"]}
         config, references = content.get("tokenizer"), content.get("references")
         checkpoint = content.get("settings", {}).get("checkpoint")

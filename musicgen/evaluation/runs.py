@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omegaconf import OmegaConf
-
 from musicgen import load
 from musicgen.console import log, warn
 from musicgen.data.preparation import EncodedCorpus
@@ -13,7 +11,7 @@ from musicgen.errors import UserError
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
-from musicgen.run_folders import OVERRIDES
+from musicgen.run_folders import OVERRIDES, stored_arguments
 
 SAME_PIECES = "compare runs with the same held-out pieces"
 
@@ -125,12 +123,12 @@ def name_runs(models: Sequence[MusicModel]) -> list[RunName]:
 
 def _argument_labels(models: Sequence[MusicModel]) -> list[str]:
     """Return for each run the arguments that not all runs have, such as `position=rope`."""
-    files = [_run_folder(model.path) / OVERRIDES for model in models]
-    if not all(file.is_file() for file in files):  # published models have none
+    folders = [_run_folder(model.path) for model in models]
+    if not all((folder / OVERRIDES).is_file() for folder in folders):  # published models have none
         return ["" for _ in models]
     arguments = []
-    for file in files:
-        pairs = [str(argument).partition("=") for argument in OmegaConf.load(file)]
+    for folder in folders:
+        pairs = [argument.partition("=") for argument in stored_arguments(folder)]
         arguments.append({key: value for key, _, value in pairs})
     keys = dict.fromkeys(key for each in arguments for key in each)
     different = [

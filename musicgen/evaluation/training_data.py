@@ -59,7 +59,7 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
             for name, own in settings["corpora"].items()
         }
     with parameter_of("data"):
-        corpus = corpus_class(**settings)
+        corpus = _build_corpus(corpus_class, settings)
     return EncodedCorpus.of(corpus, model.tokenizer, loader | {"cache_dir": cache})
 
 
@@ -71,7 +71,15 @@ def _open_part(settings: Mapping[str, Any], folder: Path) -> Corpus:
     own.setdefault("root", own.get("source", "composed").rpartition("/")[2])
     if issubclass(part, ComposedCorpus):
         _check_composed(folder / own["root"])
-    return part(**own)
+    return _build_corpus(part, own)
+
+
+def _build_corpus(kind: type[Corpus], settings: Mapping[str, Any]) -> Corpus:
+    """Return a corpus of settings that may come from an untrusted source."""
+    if isinstance(settings.get("exclude"), str):
+        expected = "expected names of pieces: a file that a checkpoint names is not read"
+        raise ParameterError("exclude", settings["exclude"], expected)
+    return kind(**settings)
 
 
 def _check_composed(folder: Path) -> None:

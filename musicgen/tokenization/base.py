@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from musicgen.errors import UserError, errors_name
+from musicgen.files import read_json, write_json
 from musicgen.tokenization.augmentation import Augmentation
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.crops import Crops
 from musicgen.tokenization.part_order import PartOrder
-from musicgen.tokenization.vocabulary import load_json, save_json
 
 
 class Tokenizer(Codec):
@@ -109,12 +109,12 @@ class Tokenizer(Codec):
 
     def save(self, path: str | Path) -> None:
         """Write settings and vocabulary as JSON, atomically."""
-        save_json(self.to_json(), path)
+        write_json(path, self.to_json())
 
     @staticmethod
     def load(path: str | Path) -> Tokenizer:
         """Read a tokenizer of any class from a file that `save` wrote."""
-        data = load_json(path)
+        data = read_json(path)
         with errors_name(path):
             return Tokenizer.from_json(data)
 

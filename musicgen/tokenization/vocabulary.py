@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from musicgen.errors import UserError
-from musicgen.files import write_text
 
 IntArray = NDArray[np.int64]
 
@@ -71,17 +67,3 @@ def number_tokens(families: Mapping[str, Sequence[str]]) -> tuple[Vocabulary, di
 def within(tokens: IntArray, ids: range) -> NDArray[np.bool_]:
     """Return which tokens are in a range of ids. [...] -> [...]."""
     return (tokens >= ids.start) & (tokens < ids.stop)
-
-
-def save_json(content: Mapping[str, Any], path: str | Path) -> None:
-    write_text(path, json.dumps(content, indent=1) + "\n")
-
-
-def load_json(path: str | Path) -> Any:
-    """Read a JSON file; raise a `UserError` that names it if it cannot be read."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):  # not UTF-8, not JSON, or endless brackets
-        raise UserError(f"{path}: not JSON; give a file that musicgen saved") from None

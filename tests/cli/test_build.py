@@ -1,9 +1,11 @@
 """Data modules from configurations, and what a run takes from the checkpoint that it starts from."""
 
+import pytest
 from omegaconf import OmegaConf
 
 from musicgen.checkpoints import CheckpointContent
 from musicgen.cli.build import adopt_settings, build_music
+from musicgen.errors import ParameterError, UserError
 
 LENGTH = 16
 
@@ -36,3 +38,29 @@ def test_training_lengths_that_follow_the_loader_are_the_checkpoints(config, mon
     monkeypatch.setattr("musicgen.cli.build.given_overrides", list)
     adopt_settings(plain, content)  # of another encoding, which has no training length
     assert (plain.loader.length, plain.model.position.training_length) == (32, 32)
+
+
+def test_a_run_records_the_names_in_files_of_pieces_to_leave_out(config, tmp_path):
+    (tmp_path / "names").write_text("b.mid\na, b.mid\r\n")
+    names = ["a, b.mid", "b.mid"]
+    cfg = config("train", "data=midi_folder", "data.root=x", f"data.exclude={tmp_path}/names")
+    assert build_music(cfg)[2].encoded.corpus.excluded == {*names}
+    assert cfg.data.exclude == names
+    inner = config("train", "data=songbook", f"data.corpora.chopin.exclude={tmp_path}/names")
+    build_music(inner)
+    assert inner.data.corpora.chopin.exclude == names
+    with pytest.raises(ParameterError, match=r"data\.exclude=no such: expected a file"):
+        build_music(config("train", "data=midi_folder", "data.root=x", "data.exclude=no such"))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [{"loader": {"length": "${oc.env:HOME}"}}, {"init": "${oc.env:HOME}"}],
+    ids=str,
+)
+def test_nothing_in_a_checkpoint_is_interpolated(config, hostile):
+    cfg = config("train")
+    saved = OmegaConf.to_container(cfg)
+    content = CheckpointContent({}, {}, [], "", {"sampling": saved["sampling"], **hostile})
+    with pytest.raises(UserError, match=r"holds an interpolation \(\$\{oc.env:HOME\}\)"):
+        adopt_settings(cfg, content)

@@ -1,5 +1,6 @@
 """Arguments as Hydra receives them."""
 
+import os
 from functools import reduce
 
 import pytest
@@ -85,12 +86,13 @@ def test_resume_becomes_the_arguments_of_its_run(resumed, tmp_path):
     assert resumed(stored, "init=", "seed=2") == ["+trainer.limit_val_batches=1", "init=", "seed=2"]
     with pytest.raises(UserError, match="give either resume"):
         resumed(stored, "init=latest")
+    assert resumed(["seed=1", "hparams_search=optuna"]) == ["seed=1"]
     flags = ["-cd", "conf", "--info"]
     assert resumed(["dim=2"], "seed=2", *flags) == [*flags, "dim=2", "seed=2"]
     parts = ["model.copy={}", "model.copy={heads: 1}", "callbacks=[averaged, early_stopping]"]
     assert resumed([*parts, "callbacks=[mine]"]) == parts
     # Another corpus has other settings.
-    stored = ["data=midi_folder", "data.group=a", "logger=wandb", "logger.wandb.project=a"]
+    stored = ["data=midi_folder", "data.group=a", "logger=tensorboard"]
     assert resumed(stored, "data=midi_folder", "logger=csv") == [
         *("data.group=a", "data=midi_folder", "logger=csv")
     ]
@@ -105,6 +107,10 @@ def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
     assert resumed(["seed=1"]) == ["seed=1"]
     (run / "metrics.csv").symlink_to(tmp_path / "elsewhere.csv")
     with pytest.raises(UserError, match=r"metrics\.csv: a link out of the run's folder"):
+        resumed(["seed=1"])
+    (run / "metrics.csv").unlink()
+    os.mkfifo(run / "metrics.csv")
+    with pytest.raises(UserError, match=r"metrics\.csv: a pipe or device in the run's folder"):
         resumed(["seed=1"])
 
 
@@ -130,6 +136,13 @@ def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
         "callbacks.best.filename=../../elsewhere",
         "callbacks.samples.folder=/elsewhere",
         "logger.tensorboard.version=../../elsewhere",
+        "logger=wandb",
+        "logger.wandb.project=theirs",
+        "+logger.wandb.settings.base_url=https://elsewhere",
+        "+logger.wandb.config=/elsewhere",
+        "data.exclude=/elsewhere",
+        "data.corpora.a.exclude='/elsewhere'",
+        "data={exclude: /elsewhere}",
         "paths.data_dir=/elsewhere",
         "data.root=/elsewhere",
         "loader.cache_dir=/elsewhere",
@@ -160,6 +173,7 @@ def test_stored_choices_of_users_are_taken(resumed):
         "logger=none",
         "~callbacks.guard",
         "optimizer.betas=[0.9,0.99]",
+        "data.exclude=[a.mid,b.mid]",
         "experiment=spe2021/pop_piano_sine_spe",
     ]
     assert resumed([*lines, "data.root=/a"], "data.root=/x") == [*lines, "data.root=/x"]

@@ -1,5 +1,6 @@
 """Names and groups of the runs that a measure compares."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from musicgen.errors import UserError
 from musicgen.evaluation.runs import name_runs
 
 
@@ -56,3 +58,14 @@ def test_published_models_are_named_by_their_folders(names):
     assert names(None) == [("model", "model")]
     assert names(None, None, files=("a", "b")) == [("a", "a"), ("b", "b")]
     assert names(["position=rope"], None, files=("a", "b")) == [("a", "a"), ("b", "b")]
+
+
+def test_a_strangers_arguments_are_plain_text(names, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "of this machine")
+    assert names(["a=${oc.env:SECRET}"], ["a=1"]) == [("a=${oc.env:SECRET}",) * 2, ("a=1",) * 2]
+    stored = tmp_path / "0/.hydra"
+    shutil.rmtree(stored)
+    (tmp_path / "elsewhere").mkdir()
+    stored.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"overrides\.yaml: a link out of \S*/0; remove it"):
+        names(["a=2"], ["a=1"])

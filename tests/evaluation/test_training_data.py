@@ -77,3 +77,16 @@ def test_the_corpora_of_a_songbook_are_found_and_nothing_is_composed_elsewhere(h
         del each["root"]
     published = open_training_data(model).corpus.corpora
     assert [x.root for x in published.values()] == [x.root for x in corpora.values()]
+
+
+def test_no_file_is_read_that_a_checkpoint_names(here, config):
+    secret = here.parent / "secret"
+    secret.write_text("of this machine")
+    (here / "a.mid").write_bytes(dumps(melody(0)))
+    model = trained_on(config, "data=midi_folder", f"data.root={here}", f"data.exclude={secret}")
+    with pytest.raises(UserError, match=r"data\.exclude=\S+/secret: expected names of pieces: a "):
+        open_training_data(model)
+    model = trained_on(config, "data=songbook", f"data.root={here}/music")
+    model.content.config["data"]["corpora"]["chopin"]["exclude"] = str(secret)
+    with pytest.raises(UserError, match="expected names of pieces"):
+        open_training_data(model)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from musicgen.errors import ParameterError, UserError
+from musicgen.files import write_json
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Tokenizer
-from musicgen.tokenization.vocabulary import save_json
 from tests.tokenizers import frozen_tokenizers
 
 FROZEN = Path(__file__).parents[2] / "tokenizers"
@@ -36,7 +36,7 @@ def test_ids_are_those_of_the_frozen_files(name, tmp_path):
     vocabulary = frozen_tokenizers()[name].vocabulary
     assert list(vocabulary.tokens) == content["tokens"]
     assert vocabulary.hash == content["hash"]
-    save_json(vocabulary.to_json(), tmp_path / "vocab.json")
+    write_json(tmp_path / "vocab.json", vocabulary.to_json())
     assert (tmp_path / "vocab.json").read_bytes() == (FROZEN / name / "vocab.json").read_bytes()
 
 
