@@ -17,8 +17,10 @@ from musicgen.midi.abc_fields import (
     read_tempo,
 )
 from musicgen.midi.abc_voice import AbcSettings, AbcVoice
-from musicgen.midi.bars import BarEvent, Part, join_parts, read_endings
+from musicgen.midi.bars import BarEvent, Part
 from musicgen.midi.chord_symbols import chord_marker
+from musicgen.midi.parts import join_parts
+from musicgen.midi.play_order import CODA, TO_CODA, read_endings, read_mark
 from musicgen.midi.score import CHOIR_AAHS
 from musicgen.midi.sheet import MAX_BARS, Sheet, sounding_fifths
 
@@ -28,7 +30,8 @@ _TOKEN = re.compile(
     rf"""
     \[(?P<field>[A-Za-z]):(?P<value>[^\]\[]*)\]
     | "(?P<text>[^"]*)"
-    | ![^!\n]{{0,80}}! | \{{[^{{}}]*\}}                       # decorations, grace notes
+    | !(?P<decoration>[^!|\n]{{1,80}})! | (?P<sign>[HSO])
+    | \{{[^{{}}]*\}}                                          # grace notes
     | (?P<bar>:*\|[|\]:]* | ::+ | \[\|[\]:|]*) \s* (?P<after>\d[\d,-]*)?
     | \[(?P<ending>\d[\d,-]*)
     | \[(?P<chord>[^\]\[|]*)\](?P<chord_length>{_LENGTH})(?P<chord_tie>-?)
@@ -42,6 +45,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_SIGNS = {"H": "fermata", "S": "segno", "O": "coda"}
 _LONGEST_FIELD = 1000  # characters that are read of a field
 _BODY_FIELD = re.compile(r"([A-Za-z]):(.*)")
 
@@ -231,14 +235,43 @@ def _read_token(voice: AbcVoice, token: re.Match[str]) -> None:
     elif token["tuplet"]:
         _begin_tuplet(voice, token)
     elif token["broken"]:
-        short = Fraction(1, 2 ** min(3, len(token["broken"])))
-        first, second = (2 - short, short) if token["broken"][0] == ">" else (short, 2 - short)
-        voice.lengthen(first)
-        voice.broken = second
+        _break_rhythm(voice, token["broken"])
     elif token["overlay"]:
         voice.overlay()
-    elif token["text"] and (marker := chord_marker(token["text"])):
+    elif token["text"]:
+        _read_words(voice, token["text"])
+    else:
+        _read_decoration(voice, token["decoration"] or _SIGNS.get(token["sign"], ""))
+
+
+def _break_rhythm(voice: AbcVoice, signs: str) -> None:
+    """Lengthen the last note and shorten the next for `>`, or the other way round for `<`."""
+    short = Fraction(1, 2 ** min(3, len(signs)))
+    first, second = (2 - short, short) if signs[0] == ">" else (short, 2 - short)
+    voice.lengthen(first)
+    voice.broken = second
+
+
+def _read_words(voice: AbcVoice, text: str) -> None:
+    """Obey a chord symbol, or words such as D.C. al Fine."""
+    if marker := chord_marker(text):
         voice.bar.events.append(BarEvent(voice.at, "chord", marker))
+    elif mark := read_mark(text):
+        voice.bar.marks.add(mark)
+
+
+def _read_decoration(voice: AbcVoice, name: str) -> None:
+    """Obey a fermata, and the marks of D.C. and D.S.
+
+    The sign of a coda means that the music goes there, unless it stands where a bar begins.
+    """
+    mark = read_mark(name)
+    if name in ("fermata", "invertedfermata"):
+        voice.bar.events.append(BarEvent(voice.at, "fermata"))
+    elif mark == CODA and voice.at:
+        voice.bar.marks.add(TO_CODA)
+    elif mark:
+        voice.bar.marks.add(mark)
 
 
 def _read_note(match: re.Match[str] | None) -> tuple[str, int, int | None, Fraction, bool]:

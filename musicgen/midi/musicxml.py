@@ -10,42 +10,25 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from xml.etree.ElementTree import Element
 
-from musicgen.midi.bars import Bar, BarEvent, BarNote, Part, join_parts, read_endings
+from musicgen.midi.bars import Bar, BarEvent, BarNote, Part
 from musicgen.midi.chord_symbols import chord_marker
 from musicgen.midi.drum_staff import drum_on_staff
+from musicgen.midi.musicxml_values import (
+    CHORD_KINDS,
+    marks_of_direction,
+    marks_of_sound,
+    read_fifths,
+    read_metre,
+    read_number,
+    sign_of,
+)
+from musicgen.midi.parts import join_parts
+from musicgen.midi.play_order import read_endings
 from musicgen.midi.score import CHOIR_AAHS, Track
 from musicgen.midi.sheet import Metre, Sheet, sounding_fifths
 
 _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 _UNITS = {"whole": 4, "half": 2, "quarter": 1, "eighth": 0.5, "16th": 0.25, "32nd": 0.125}
-_KINDS = {
-    "": "",
-    "major": "",
-    "minor": "m",
-    "augmented": "+",
-    "diminished": "o",
-    "dominant": "7",
-    "major-seventh": "M7",
-    "minor-seventh": "m7",
-    "diminished-seventh": "o7",
-    "augmented-seventh": "7",
-    "half-diminished": "/o7",
-    "major-minor": "m",
-    "major-sixth": "",
-    "minor-sixth": "m",
-    "dominant-ninth": "7",
-    "major-ninth": "M7",
-    "minor-ninth": "m7",
-    "dominant-11th": "7",
-    "major-11th": "M7",
-    "minor-11th": "m7",
-    "dominant-13th": "7",
-    "major-13th": "M7",
-    "minor-13th": "m7",
-    "suspended-second": "sus2",
-    "suspended-fourth": "sus4",
-    "power": "",
-}
 _KEYBOARDS = 8  # programs below
 
 
@@ -185,7 +168,7 @@ class _PartReader:
 
     def _duration(self, element: Element) -> Fraction:
         """Return the duration of a note or a move, in quarters."""
-        return _number(element.findtext("duration") or "0", "a duration") / self.divisions
+        return read_number(element.findtext("duration") or "0", "a duration") / self.divisions
 
     def _go_to(self, at: Fraction) -> None:
         self.at = max(at, Fraction(0))
@@ -220,7 +203,7 @@ class _PartReader:
         pitch = note.find("pitch")
         if pitch is not None:
             step, octave = pitch.findtext("step") or "", pitch.findtext("octave") or ""
-            alter = _number(pitch.findtext("alter") or "0", "an alteration", sign=True)
+            alter = read_number(pitch.findtext("alter") or "0", "an alteration", sign=True)
             if step not in _STEPS or not re.fullmatch(r"-?\d", octave):
                 raise ValueError("a note without a pitch")
             semitones = round(alter) + self.state.semitones
@@ -240,25 +223,25 @@ class _PartReader:
 
     def _read_attributes(self, attributes: Element) -> None:
         if divisions := attributes.findtext("divisions"):
-            self.divisions = _number(divisions, "divisions")
+            self.divisions = read_number(divisions, "divisions")
             if not self.divisions:
                 raise ValueError("0 divisions of a quarter")
         if staves := attributes.findtext("staves"):
-            self.state.num_staves = int(_number(staves, "staves"))
+            self.state.num_staves = int(read_number(staves, "staves"))
         time = attributes.find("time")
         if time is not None:
-            self.state.metre = _metre(time)
+            self.state.metre = read_metre(time)
             if not self.at:
                 self.bar.metre = self.state.metre
         key, transpose = attributes.find("key"), attributes.find("transpose")
         if transpose is not None:
-            chromatic = _number(
+            chromatic = read_number(
                 transpose.findtext("chromatic") or "0", "a transposition", sign=True
             )
-            octaves = _number(transpose.findtext("octave-change") or "0", "octaves", sign=True)
+            octaves = read_number(transpose.findtext("octave-change") or "0", "octaves", sign=True)
             self.state.semitones = round(chromatic) + 12 * round(octaves)
         if key is not None:
-            self.state.written = _fifths(key)
+            self.state.written = read_fifths(key)
         if self.state.written is not None and (key is not None or transpose is not None):
             sounding = sounding_fifths(self.state.written, self.state.semitones)
             self.bar.events.append(BarEvent(self.at, "key", sounding))
@@ -271,6 +254,7 @@ class _PartReader:
     def _read_direction(self, direction: Element) -> None:
         at = self.at + self._offset(direction)
         sound = direction.find("sound")
+        self.bar.marks |= marks_of_direction(direction, self.at)
         if sound is not None and sound.get("tempo"):
             self._add_tempo(sound.get("tempo", ""), at)
             return
@@ -282,10 +266,11 @@ class _PartReader:
                 self._add_tempo(str(float(match[0]) * unit * (2 - 0.5**dots)), at)
 
     def _read_sound(self, sound: Element) -> None:
+        self.bar.marks |= marks_of_sound(sound)
         self._add_tempo(sound.get("tempo", ""), self.at + self._offset(sound))
 
     def _offset(self, element: Element) -> Fraction:
-        offset = _number(element.findtext("offset") or "0", "an offset", sign=True)
+        offset = read_number(element.findtext("offset") or "0", "an offset", sign=True)
         return max(offset / self.divisions, -self.at)
 
     def _add_tempo(self, text: str, at: Fraction) -> None:
@@ -296,10 +281,10 @@ class _PartReader:
         kind = harmony.findtext("kind") or ""
         marker = "N_N_N" if kind == "none" else None
         if step := harmony.findtext("root/root-step"):
-            root = step + _sign(harmony.findtext("root/root-alter"))
+            root = step + sign_of(harmony.findtext("root/root-alter"))
             bass = harmony.findtext("bass/bass-step") or ""
-            bass += _sign(harmony.findtext("bass/bass-alter")) if bass else ""
-            marker = chord_marker(root + _KINDS.get(kind, "") + (f"/{bass}" if bass else ""))
+            bass += sign_of(harmony.findtext("bass/bass-alter")) if bass else ""
+            marker = chord_marker(root + CHORD_KINDS.get(kind, "") + (f"/{bass}" if bass else ""))
         if marker:
             self.bar.events.append(BarEvent(self.at + self._offset(harmony), "chord", marker))
 
@@ -327,45 +312,3 @@ class _PartState:
     repeated: int = 0
     has_words: bool = False
     num_staves: int = 1
-
-
-def _number(text: str, what: str, *, sign: bool = False) -> Fraction:
-    """Return a number of a few digits.
-
-    Raises:
-        ValueError: the text is no such number.
-    """
-    text = text.strip()
-    if not re.fullmatch(r"\d{1,9}(\.\d{0,9})?", text.removeprefix("-") if sign else text):
-        raise ValueError(f"{what} of {text[:20]!r}")
-    return Fraction(text.removesuffix("."))
-
-
-def _sign(alter: str | None) -> str:
-    return {"1": "#", "-1": "b"}.get((alter or "").strip(), "")
-
-
-def _metre(time: Element) -> Metre | None:
-    """Return a metre, of several numbers their sum; None without one."""
-    pairs = zip(time.findall("beats"), time.findall("beat-type"), strict=False)
-    total, smallest = Fraction(0), 1
-    for beats, beat_type in pairs:
-        unit = int(_number(beat_type.text or "", "a beat"))
-        if unit not in (1, 2, 4, 8, 16, 32, 64, 128):
-            raise ValueError(f"a beat of 1/{unit}")
-        count = sum(int(_number(each, "beats")) for each in (beats.text or "").split("+"))
-        total, smallest = total + Fraction(count, unit), max(smallest, unit)
-    return (int(total * smallest), smallest) if total else None
-
-
-def _fifths(key: Element) -> int:
-    """Return a key signature in sharps, or as a negative number flats."""
-    if (text := key.findtext("fifths")) is not None:
-        fifths = int(_number(text, "a key", sign=True))
-    else:
-        fifths = sum(
-            int(_number(each.text or "0", "a key", sign=True)) for each in key.iter("key-alter")
-        )
-    if abs(fifths) > 7:
-        raise ValueError(f"a key of {abs(fifths)} signs")
-    return fifths

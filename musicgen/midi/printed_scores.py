@@ -39,7 +39,7 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
     - Of a book of tunes in ABC the first is read. `book.abc/2` is the path of the second.
 
     Args:
-        repeats: play what is repeated; without it every bar stands once.
+        repeats: play what is repeated, D.C. and D.S. too; without it every bar stands once.
 
     Raises:
         UserError: the file is damaged, too large, or holds no music; the message names it.

@@ -87,6 +87,27 @@ def test_repeats(tmp_path, music, expected):
     assert once.notes["pitch"].tolist() == sorted({pitches[step] for step in expected})
 
 
+@pytest.mark.parametrize(
+    ("music", "expected"),
+    [
+        ("C4|D4!fine!|E4!D.C.!|]", "CDECD"),
+        ('C4|D4"^Fine"|E4"_D.C. al Fine"|]', "CDECD"),
+        ("C4|!segno!D4|E4!D.S.!|F4|]", "CDEDEF"),
+        ('C4|SD4|E4!dacoda!|F4"^D.S. al Coda"|OG4|]', "CDEFDEG"),
+        ("C4|D4O|E4!D.C.!|OF4|]", "CDECDF"),
+        ("|:C4|1D4:|2E4!fine!|F4!D.C.!|]", "CDCEFCE"),
+        ("C4|:D4!D.C.!:|E4!dacoda!|F4!D.C.!|!coda!|:G4:|]", "CDDCDEFCDEGG"),
+        ("C4!D.S.!|D4!fine!|E4!dacoda!|", "CDE"),
+    ],
+)
+def test_da_capo_and_dal_segno(tmp_path, music, expected):
+    """Each is obeyed once; afterwards only the last endings, and no repeats, are played."""
+    pitches = {"C": 60, "D": 62, "E": 64, "F": 65, "G": 67}
+    played = read_abc(tmp_path, HEAD + music, repeats=True)
+    assert played.notes["pitch"].tolist() == [pitches[step] for step in expected]
+    assert not played.markers
+
+
 def test_chord_symbols_are_markers(tmp_path):
     score = read_abc(tmp_path, HEAD + '"Am7/E"A2"Bb"B"^hidden"c|"F#dim"d4|"@1,2 text"e4|')
     assert score.markers == [(0, "A_m7_E"), (960, "Bb_M_Bb"), (1920, "F#_o_F#")]
@@ -95,6 +116,11 @@ def test_chord_symbols_are_markers(tmp_path):
 BOOK = (
     "% a book\n\nM:3/4\n\nX:1\nL:1/4\nK:C\nCDE|\n\ntext between\n\nX:7\nK:D\nF4|\n\nX:8\nT:no key\n"
 )
+
+
+def test_fermatas_are_markers(tmp_path):
+    score = read_abc(tmp_path, HEAD + "CDE!fermata!F|HG4|")
+    assert score.markers == [(1440, "Fermata"), (1920, "Fermata")]
 
 
 def test_each_tune_of_a_book_has_a_path(tmp_path):

@@ -171,6 +171,37 @@ def test_chord_symbols_are_markers(tmp_path):
     assert score.markers == [(0, "Bb_7_Bb"), (960, "F#_/o7_A")]
 
 
+def words(*texts, sign="", sound=""):
+    printed = "".join(f"<words>{text}</words>" for text in texts)
+    return f"<direction><direction-type>{printed}{sign}</direction-type>{sound}</direction>"
+
+
+@pytest.mark.parametrize(
+    ("segno", "to_coda", "dal_segno", "coda"),
+    [
+        tuple(
+            words("text", sound=f"<sound {each}/>")
+            for each in ("segno='s'", "tocoda='c'", "dalsegno='s'", "coda='c'")
+        ),
+        (words(sign="<segno/>"), words("To Coda"), words("D.S. al Coda"), words("Coda")),
+        (words("Segno"), words(sign="<coda/>"), "<sound dalsegno='s'/>", words(sign="<coda/>")),
+    ],
+)
+def test_dal_segno_goes_to_the_coda(tmp_path, segno, to_coda, dal_segno, coda):
+    bars = [
+        attributes(0) + note("C", 8),
+        segno + note("D", 8) + to_coda,
+        note("E", 8) + dal_segno,
+        coda + note("F", 8),
+    ]
+    # The marks of the first part hold for a longer second one, too.
+    score = read_text(tmp_path, score_of(bars, [note("G", 8)] * 5), repeats=True)
+    assert score.tracks[0].notes["pitch"].tolist() == [60, 62, 64, 62, 65]
+    assert len(score.bar_starts()) == 6
+    once = read_text(tmp_path, score_of(bars))
+    assert once.notes["pitch"].tolist() == [60, 62, 64, 65]
+
+
 def test_timewise_files_and_containers_that_are_no_xml(tmp_path):
     text = score_of([attributes(0) + note("C", 8), note("D", 8)])
     timewise = (
