@@ -102,13 +102,19 @@ def in_node(model: MusicModel, page: Path) -> dict[str, Any]:
     expected = []
     for tokens in prompts:
         ids, positions = (torch.from_numpy(x)[None] for x in (tokens, model.positions(tokens)))
-        noise, state = NoiseKey((0,)), None
+        noise, state, settings = NoiseKey((0,)), None, None
+        if bias:
+            assert rounded.copy_head is not None
+            settings = rounded.copy_head.settings(1)
+            settings.lag_bias[:, : len(bias)] = torch.tensor(bias)
         for part in (slice(1), slice(1, None)):
             logits, state = rounded.forward_with_state(
-                ids[:, part], positions=positions[:, part], noise=noise, state=state
+                ids[:, part],
+                positions=positions[:, part],
+                noise=noise,
+                state=state,
+                copy_settings=settings,
             )
-            if bias:
-                state.lag_bias[:, : len(bias)] = torch.tensor(bias)
             expected.append(logits[0])
     logits = torch.cat(expected).numpy()
     equal = []

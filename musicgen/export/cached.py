@@ -122,8 +122,8 @@ def named_tensors(step: RecurrentStep) -> dict[str, Tensor]:
 
 
 def signature(step: RecurrentStep) -> str:
-    """Return a hash of the names and shapes of a step's weights and of its state."""
-    tensors = named_tensors(step) | step.template.tensors()
+    """Return a hash of the names and shapes of a step's weights, state and settings."""
+    tensors = named_tensors(step) | step.template.tensors() | step.settings
     shapes = {name: [*tensor.shape] for name, tensor in tensors.items()}
     return _hash(json.dumps(shapes, sort_keys=True).encode())
 
@@ -143,7 +143,8 @@ def _computes(session: onnxruntime.InferenceSession, step: RecurrentStep) -> boo
     columns = torch.arange(1, step.model.num_position_columns + 1)
     inputs = [each.name for each in session.get_inputs()]
     changed = [each.name.removeprefix(NEW) for each in session.get_outputs()[1:]]
-    arrays = {name: x.numpy().copy() for name, x in step.template.tensors().items()}
+    first = step.template.tensors() | step.settings
+    arrays = {name: x.numpy().copy() for name, x in first.items()}
     state = None
     for n in range(_NUM_TRIED):
         token, positions = torch.tensor([n]), n * columns[None]

@@ -65,7 +65,8 @@ def save_onnx(model: Transformer, tokenizer: Tokenizer, folder: Path, *, seed: i
     """
     step = RecurrentStep(model, NoiseKey((seed,)), writes_rings=True)
     graph = step_graph(step)
-    state = {name: _described(tensor) for name, tensor in step.template.tensors().items()}
+    first = step.template.tensors() | step.settings
+    state = {name: _described(tensor) for name, tensor in first.items()}
     graph.metadata_props.add(key="state", value=json.dumps(state))
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "model.onnx", graph.SerializeToString())

@@ -22,11 +22,12 @@ NEW = "new."
 
 
 def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
-    """Return a step as a graph: tokens [B], positions [B, P], state -> logits, changed state.
+    """Return a step as a graph.
 
-    The tensors of the state are named as in `ModelState.tensors`; those after the step have the
-    prefix `NEW`. B and the number of a ring's slots may be any number. Weights are named as the
-    model's parameters, with `model.` before them.
+    Its inputs are tokens [B], positions [B, P], the state and `RecurrentStep.settings`; its outputs
+    the logits [B, V] and the changed state. The tensors of the state are named as in
+    `ModelState.tensors`; those after the step have the prefix `NEW`. B and the number of a ring's
+    slots may be any number. Weights are named as the model's parameters, with `model.` before them.
 
     Args:
         fold: replace what depends on weights alone by its value; else all weights keep their names.
@@ -37,22 +38,23 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     check_packages()
     two = torch.tensor([0, 0])  # two sequences: of one, torch would make a constant
     state = step.template.select(two).tensors()
+    settings = {name: tensor[two] for name, tensor in step.settings.items()}
     positions = torch.zeros(2, step.model.num_position_columns, dtype=torch.long)
     batch, slots = {0: torch.export.Dim("batch")}, torch.export.Dim("slots", min=3)
     of_state = {k: batch | ({SLOTS[k]: slots} if k in SLOTS else {}) for k in state}
     with torch.no_grad(), _quiet():
-        changed = step(two, positions, state)[1]
+        changed = step(two, positions, state, settings)[1]
         program = torch.export.export(
             step,
-            (two, positions, state),
-            dynamic_shapes=(batch, batch, of_state),
+            (two, positions, state, settings),
+            dynamic_shapes=(batch, batch, of_state, dict.fromkeys(settings, batch)),
         )
         graph = torch.onnx.export(
             program,
             dynamo=True,
             optimize=fold,
             verbose=False,
-            input_names=["tokens", "positions", *state],
+            input_names=["tokens", "positions", *state, *settings],
             output_names=["logits", *(NEW + name for name in changed)],
         )
     assert graph is not None

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer
-from musicgen.models.copy_head import EMPTY, CopyState
+from musicgen.models.copy_state import EMPTY, CopySettings, CopyState
 from musicgen.random import NoiseKey
 
 NO_SCALE = -1e30
@@ -50,16 +50,21 @@ class _CopiedRing(CopyState):
 
 
 class RecurrentStep(nn.Module):
-    """One decoding step: (tokens [B], positions [B, P], state) -> (logits [B, V], changed state).
+    """One decoding step, from tokens and a state to logits and the changed parts of the state.
 
-    A state is a dictionary of tensors; the step returns those that it changes. The noise of a
-    stochastic encoding is drawn once, into buffers of this module.
+    State and settings are dictionaries of tensors. The noise of a stochastic encoding is drawn
+    once, into buffers of this module.
 
     Args:
         model: causal, in evaluation mode.
         key: of the positional encoding's random draws.
         writes_rings: the step writes its token into a copy head's ring and returns the ring; else
             the caller does so beforehand, which is faster, see `RINGS`.
+
+    Attributes:
+        template: the state of one sequence before its first token.
+        settings: a copy head's `CopySettings` for one sequence, which change nothing; `{}` without
+            a copy head.
 
     Raises:
         UserError: the model's state grows with the number of tokens.
@@ -83,14 +88,29 @@ class RecurrentStep(nn.Module):
         if (copied := self.template.copied) is not None:
             ring = _CopiedRing if writes_rings else _ReadRing
             self.template = replace(self.template, copied=ring(*copied))
+        head = model.copy_head
+        of_copies = {} if head is None else head.settings(1)._asdict()
+        self.settings = {f"copy.{name}": tensor for name, tensor in of_copies.items()}
         self.noise = nn.Module()
         drawn = [x for x in tree_leaves(self.template.position) if isinstance(x, Tensor)]
         for i, tensor in enumerate(drawn):
             self.noise.register_buffer(str(i), tensor)
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, state: dict[str, Tensor]
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        state: dict[str, Tensor],
+        settings: dict[str, Tensor],
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return logits [B, V] and the changed tensors of the state.
+
+        Args:
+            tokens: ids. [B]
+            positions: [B, P]
+            state: of B sequences, named as in `ModelState.tensors`.
+            settings: of B sequences, named as in `settings`.
+        """
         drawn = self.noise.buffers()
         noise = tree_map_only(Tensor, lambda _: next(drawn), self.template.position)
         logits, after = self.model.forward_with_state(
@@ -98,6 +118,7 @@ class RecurrentStep(nn.Module):
             positions=positions[:, None],
             noise=self.key,
             state=replace(self.template.replaced(state), position=noise),
+            copy_settings=CopySettings(*settings.values()) if settings else None,
         )
         return logits[:, 0], {k: x for k, x in after.tensors().items() if x is not state[k]}
 
@@ -109,7 +130,7 @@ def first_state(model: Transformer, key: NoiseKey) -> ModelState:
     positions = torch.zeros(1, 1, model.num_position_columns, dtype=torch.long, device=device)
     tokens = positions[:, :, 0]
     _, after = model.forward_with_state(tokens, positions=positions, noise=key)
-    begin = {"log_scale": NO_SCALE, "bars": EMPTY, "last_bar": EMPTY, "temperature": 1.0}
+    begin = {"log_scale": NO_SCALE, "bars": EMPTY, "last_bar": EMPTY}
     return after.replaced(
         {
             name: torch.full_like(tensor, begin.get(name.rpartition(".")[2], 0))

@@ -12,7 +12,7 @@ from torch import Tensor
 from musicgen.errors import UserError
 from musicgen.generation.engines import Engine
 from musicgen.generation.prompt import Prompt
-from musicgen.models import ModelState
+from musicgen.models import CopySettings, ModelState
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.transposition import Transposition
@@ -39,7 +39,7 @@ class Decoder:
         temperature: float = 1.0,
     ) -> None:
         self.engine, self.tokenizer, self.temperature = engine, tokenizer, temperature
-        self.lag_biases = None if lag_biases is None else lag_biases.to(engine.device)
+        self.lag_biases = lag_biases
         self.coordinates, self.names = Coordinates(tokenizer), engine.model.coordinate_names
         self.state: Any = None
         self._positions = self._bar_lengths = torch.empty(0)
@@ -65,8 +65,7 @@ class Decoder:
         self._positions = torch.cat(positions)[index]
         self._bar_lengths = torch.tensor([prompt.bar_length for prompt in prompts])[index]
         first = torch.cat(logits)[index]
-        if self.state.copied is not None:  # the copy head divides by it from now on
-            self.state.copied.temperature.fill_(self.temperature)
+        if self.engine.model.copy_head is not None:  # which has settings from the first step on
             first = first.double() / self.temperature
         return first
 
@@ -91,14 +90,23 @@ class Decoder:
         self._positions = self.coordinates.next(
             self.names, self._positions, tokens, places, self._bar_lengths
         )
-        if self.lag_biases is not None:
-            bar = self._positions[:, self.names.index("bar")]
-            self.state.lag_bias[: len(bar)] = self.lag_biases[bar % len(self.lag_biases)]
         device = self.engine.device
         logits, self.state = self.engine.step(
-            tokens.to(device), self._positions.to(device), self.state
+            tokens.to(device), self._positions.to(device), self.state, self._copy_settings()
         )
         return check_finite(logits.cpu())
+
+    def _copy_settings(self) -> CopySettings | None:
+        """Return what the request sets in a copy head, at the bar of each sequence."""
+        head = self.engine.model.copy_head
+        if head is None:
+            return None
+        settings = head.settings(self.batch)
+        settings.temperature.fill_(self.temperature)
+        if self.lag_biases is not None:
+            bar = self._positions[:, self.names.index("bar")]
+            settings = settings._replace(lag_bias=self.lag_biases[bar % len(self.lag_biases)])
+        return CopySettings(*(part.to(self.engine.device) for part in settings))
 
     def select(self, index: Tensor) -> None:
         """Keep only the sequences at `index`."""

@@ -3,70 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from musicgen.models.copy_state import EMPTY, LONGEST_MATCH, CopySettings, CopyState
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.position.base import at_least_fp32
 from musicgen.validation import check_choice, check_int
 
 _SCALE = 15.0  # of the cosines in the logits
 _NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
-_NUM_LEVELS = 8  # a match of 1, 2, 4, … 128 tokens has level 1, 2, 3, … 8; a shorter one 0
-_LONGEST = 1 << (_NUM_LEVELS - 1)
+# A match of 1, 2, 4, … 128 tokens has level 1, 2, 3, … 8, and no match has level 0.
+_NUM_LEVELS = LONGEST_MATCH.bit_length()
 _BLOCK = 256  # queries at a time
 _HIDDEN = -1e30  # logit of a key that a query does not see
-EMPTY = -(1 << 30)  # bar of a slot without a token
-
-
-class CopyState(NamedTuple):
-    """What a copy head keeps of each row: a ring of W keys, and the last token's own.
-
-    The slot n % W has what token n is copied by: the key and the bar of the token before it.
-    """
-
-    keys: Tensor  # [B, H, W, K]
-    bars: Tensor  # [B, W]; EMPTY where there is no token
-    successors: Tensor  # [B, W], ids
-    last_key: Tensor  # [B, H, K], of the last token, whose successor is still to come
-    last_bar: Tensor  # [B]
-    embedded: Tensor  # [B, taps − 1, _TOKEN_DIM], what the convolution keeps
-    matches: Tensor  # [B, W], how many tokens up to the key's are the last ones, at most 128
-    lag_bias: Tensor  # [B, max_lag + 1], set by whoever samples, see `CopyHead`; so is
-    temperature: Tensor  # [B, 1]
-
-    def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
-        """Return the state whose ring has the tokens [B] of an index [B] as well.
-
-        Args:
-            overwrite: write into this ring; else into a copy.
-        """
-        rows = torch.arange(len(tokens), device=tokens.device)
-        slot = index % self.bars.shape[1]
-        put = Tensor.index_put_ if overwrite else Tensor.index_put
-        return self._replace(
-            keys=put(self.keys.transpose(1, 2), (rows, slot), self.last_key).transpose(1, 2),
-            bars=put(self.bars, (rows, slot), self.last_bar),
-            successors=put(self.successors, (rows, slot), tokens),
-        )
-
-    def match(self, same: Tensor, index: Tensor) -> CopyState:
-        """Return the state whose `matches` are those of one more token of an index [B].
-
-        That of the oldest key is 0: the slot before its own has the newest token.
-
-        Args:
-            same: whether each successor is of the newest token's class, [B, W].
-        """
-        slots = torch.arange(self.bars.shape[1], device=index.device)
-        newest = index[:, None] % (slots[-1:] + 1)  # by a tensor, which ONNX needs
-        same = same & (slots != newest)
-        before = self.matches * (self.bars != EMPTY)
-        matches = (before + 1).clamp(max=_LONGEST) * same
-        return self._replace(matches=torch.cat((matches[:, -1:], matches[:, :-1]), dim=1))
 
 
 class CopyHead(nn.Module):
@@ -78,9 +31,7 @@ class CopyHead(nn.Module):
     last layer's output and the last 16 tokens themselves; the gates g also see how well keys match,
     log Σ_j exp(logit), and how many there are, and both see matches: the longer what is behind a
     key agrees with what is behind the query, the larger its c, and so are the gates for the longest
-    match. In decoding a state's `lag_bias` multiplies the share of each copied token, g_h a_hj, by
-    exp(bias), and its `temperature` divides the model's own logits, so that copies stay as likely
-    as they are: at a temperature of both, what is likely would be copied yet more, round and round.
+    match. In decoding, `CopySettings` weigh the copies.
 
     Args:
         dim: model width D.
@@ -129,13 +80,17 @@ class CopyHead(nn.Module):
         self.gate_steps = nn.Parameter(torch.tensor(heads * [[-5.0, *_NUM_LEVELS * [1.0]]]))
         classes = range(vocab_size) if classes is None else classes
         self.register_buffer("classes", torch.tensor([*classes]), persistent=False)
-        levels = [length.bit_length() for length in range(_LONGEST + 1)]
+        levels = [length.bit_length() for length in range(LONGEST_MATCH + 1)]
         self.register_buffer("levels", torch.tensor(levels), persistent=False)
 
     @property
     def match_bias(self) -> Tensor:
         """c, by the level of a match: [H, levels + 1]."""
         return at_least_fp32(F.pad(self.match_steps, (1, 0)))[0].cumsum(-1)
+
+    def settings(self, batch: int) -> CopySettings:
+        """Return the settings that change nothing, for so many sequences, on the CPU."""
+        return CopySettings(torch.zeros(batch, self.max_lag + 1), torch.ones(batch, 1))
 
     def forward(  # noqa: PLR0913
         self,
@@ -148,6 +103,7 @@ class CopyHead(nn.Module):
         targets: Tensor | None = None,
         key_mask: Tensor | None = None,
         state: CopyState | None = None,
+        settings: CopySettings | None = None,
         return_state: bool = False,
         overwrite: bool = False,
     ) -> tuple[Tensor, CopyState | None]:
@@ -163,6 +119,7 @@ class CopyHead(nn.Module):
                 computed, of the mixture and of the model without copies: [2, B, N].
             key_mask: [B, L], false at padding.
             state: that of the tokens before these.
+            settings: with a state; None: every lag bias is 0 and every temperature 1.
             overwrite: reuse the memory of `state`; without gradients only.
         """
         with torch.autocast(x.device.type, enabled=False):
@@ -194,7 +151,7 @@ class CopyHead(nn.Module):
                 if i >= first:
                     one, own = slice(i, i + 1), logits[:, i - first, None]
                     parts = q[:, :, one], gates[:, one], own, bars[:, one]
-                    outputs.append(self._step(*parts, (start + i)[:, None], state))
+                    outputs.append(self._step(*parts, (start + i)[:, None], state, settings))
                 state = state._replace(last_key=k[:, :, i], last_bar=key_bars[:, i])
             return torch.cat(outputs, dim=1), state
 
@@ -262,6 +219,7 @@ class CopyHead(nn.Module):
         bars: Tensor,
         index: Tensor,
         state: CopyState,
+        settings: CopySettings | None,
     ) -> Tensor:
         """Compute log p [B, 1, V] of queries [B, H, 1, K] at the tokens [B, 1]; they see a ring."""
         # [B, W]; of keys which are not seen, in later bars or too far back: max_lag + 1
@@ -274,11 +232,14 @@ class CopyHead(nn.Module):
         scores = scores + _look_up(match_scores, state.matches[:, None])
         total, weights = _softmax(scores)
         log_gates = self._log_gates(gates, total[..., None], index, longest)
-        factor = F.pad(state.lag_bias, (0, 1)).exp().gather(1, lag)[:, None]
-        weights = (log_gates[..., 1:].exp() @ weights) * factor
+        weights = log_gates[..., 1:].exp() @ weights
+        successors = state.successors[:, None]
+        if settings is None:
+            return _mix(log_gates, logits, weights, successors)
+        weights = weights * F.pad(settings.lag_bias, (0, 1)).exp().gather(1, lag)[:, None]
         total = (log_gates[..., :1].exp() + weights.sum(-1, keepdim=True)).log()
-        logits = logits / state.temperature[..., None]
-        return _mix(log_gates, logits, weights, state.successors[:, None]) - total
+        logits = logits / settings.temperature[..., None]
+        return _mix(log_gates, logits, weights, successors) - total
 
     def _log_gates(self, gates: Tensor, total: Tensor, index: Tensor, longest: Tensor) -> Tensor:
         """Return log g [B, N, 1 + H] of `projected` gates, totals [B, H, N], indices and levels."""
@@ -303,18 +264,16 @@ class CopyHead(nn.Module):
         last_tokens = torch.arange(max(0, length - self.window), length, device=k.device)
         successors = torch.zeros_like(empty)
         successors = successors.index_copy(1, last_tokens % self.window, tokens[:, last_tokens])
-        ends = F.pad(classes, (_LONGEST - 1, 0), value=-1).unfold(1, _LONGEST, 1)
+        ends = F.pad(classes, (LONGEST_MATCH - 1, 0), value=-1).unfold(1, LONGEST_MATCH, 1)
         lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
         matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
-        lag_bias = k.new_zeros(batch, self.max_lag + 1)
-        temperature = k.new_ones(batch, 1)
-        last = k[:, :, -1].clone(), bars[:, -1].clone()
-        return CopyState(keys, ring, successors, *last, embedded, matches, lag_bias, temperature)
+        last_key, last_bar = k[:, :, -1].clone(), bars[:, -1].clone()
+        return CopyState(keys, ring, successors, last_key, last_bar, embedded, matches)
 
 
 def _match_levels(classes: Tensor, queries: slice, keys: slice) -> Tensor:
     """Return the levels of the matches between queries and keys, [B, N, W], of classes [B, L]."""
-    reach = _LONGEST - 1
+    reach = LONGEST_MATCH - 1
     query_classes, key_classes = (
         F.pad(classes, (reach, 0), value=value)[:, part.start : part.stop + reach]
         for part, value in ((queries, -1), (keys, -2))  # nothing is the same before the first token

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from musicgen.models.copy_head import CopyState
+from musicgen.models.copy_state import CopyState
 
 
 class LayerState(NamedTuple):
@@ -29,12 +29,6 @@ class ModelState:
     length: Tensor  # [B], number of tokens so far
     copied: CopyState | None = None  # of a copy head
     recent: Tensor | None = None  # [B, longest lag], see `with_recent`
-
-    @property
-    def lag_bias(self) -> Tensor:
-        """See `CopyHead`, [B, max_lag + 1]; may be written."""
-        assert self.copied is not None
-        return self.copied.lag_bias
 
     def select(self, rows: Tensor) -> ModelState:
         """Return the states of the given rows, which may repeat."""

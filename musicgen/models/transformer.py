@@ -14,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
-from musicgen.models.copy_head import CopyHead, CopyState
+from musicgen.models.copy_head import CopyHead
+from musicgen.models.copy_state import CopySettings, CopyState
 from musicgen.models.heads import SequenceHead, build_head
 from musicgen.models.inputs import build_inputs, with_recent
 from musicgen.models.layer import NORMS, Layer, LayerSettings
@@ -210,6 +211,7 @@ class Transformer(nn.Module):
         key_mask: Tensor | None = None,
         noise: NoiseKey | None = None,
         state: ModelState | None = None,
+        copy_settings: CopySettings | None = None,
         last: bool = False,
         overwrite: bool = False,
     ) -> tuple[Tensor, ModelState]:
@@ -217,6 +219,7 @@ class Transformer(nn.Module):
 
         Args:
             positions, key_mask, noise, state: those of `hidden`.
+            copy_settings: of a copy head, for tokens after a state, see `CopyHead.forward`.
             last: compute the logits of the last token only, [B, 1, V].
             overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
         """
@@ -226,7 +229,7 @@ class Transformer(nn.Module):
         )
         assert after is not None
         logits = self.head(x[:, -1:] if last else x)
-        options["key_mask"] = key_mask
+        options |= {"key_mask": key_mask, "settings": copy_settings}
         logits, copied = self._with_copies(logits, x, tokens, positions, state, **options)
         return logits, replace(after, copied=copied)
 

@@ -170,10 +170,11 @@ def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaS
     """Compile a model's decoding step.
 
     Args:
-        lag_bias: `SamplingParams.lag_bias`, which is a part of a copy head's first state.
+        lag_bias: `SamplingParams.lag_bias`.
     """
     step = RecurrentStep(model, NoiseKey((0,)))
     state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
+    settings = {name: tensor.numpy() for name, tensor in step.settings.items()}
     if len(lag_bias):
-        state["copied.lag_bias"][0, : len(lag_bias)] = lag_bias
-    return compile_step(full_graph(step), state)
+        settings["copy.lag_bias"][0, : len(lag_bias)] = lag_bias
+    return compile_step(full_graph(step), state, settings)

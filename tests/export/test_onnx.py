@@ -15,7 +15,7 @@ import musicgen
 from musicgen.errors import UserError
 from musicgen.export import cached
 from musicgen.export.graph import NEW, step_graph
-from musicgen.export.step import RINGS, RecurrentStep
+from musicgen.export.step import RINGS, RecurrentStep, first_state
 from musicgen.page.compiler.compile import compile_step
 from musicgen.page.document import with_half_weights
 from musicgen.tokenization.base import Tokenizer
@@ -63,13 +63,25 @@ def test_a_model_of_the_package_takes_its_graph(monkeypatch):
 
 
 def check_graph(model, step, session):
-    ids, state = tokens(LENGTH, batch=3), None  # other rows than the graph was made with
-    three = step.template.select(torch.zeros(3, dtype=torch.long))
+    ids = tokens(LENGTH, batch=3)  # another batch than the graph was made with
+    thrice = torch.zeros(3, dtype=torch.long)
+    three, state = step.template.select(thrice), first_state(model, NOISE).select(thrice)
     graph_state = {name: tensor.numpy() for name, tensor in three.tensors().items()}
+    settings = None
+    if model.copy_head is not None:
+        settings = model.copy_head.settings(3)
+        settings.lag_bias.normal_()
+        settings.temperature.fill_(0.6)
+        graph_state["copy.lag_bias"] = settings.lag_bias.numpy()
+        graph_state["copy.temperature"] = settings.temperature.numpy()
     for n in range(ids.shape[1]):
         positions = torch.full((3, model.num_position_columns), n)
         expected, state = model.forward_with_state(
-            ids[:, n : n + 1], positions=positions[:, None], noise=NOISE, state=state
+            ids[:, n : n + 1],
+            positions=positions[:, None],
+            noise=NOISE,
+            state=state,
+            copy_settings=settings,
         )
         fed = {"tokens": ids[:, n].numpy(), "positions": positions.numpy(), **graph_state}
         taken = {entry.name: fed[entry.name] for entry in session.get_inputs()}
@@ -81,16 +93,12 @@ def check_graph(model, step, session):
         changed = [entry.name.removeprefix(NEW) for entry in session.get_outputs()[1:]]
         graph_state |= dict(zip(changed, rest, strict=True))
         np.testing.assert_allclose(logits, expected[:, 0], atol=2e-4)
-        if n == 35 and "copied.lag_bias" in graph_state:  # which the sampler writes
-            state.lag_bias.normal_()
-            graph_state["copied.lag_bias"] = state.lag_bias.numpy().copy()
-            state.copied.temperature.fill_(0.6)
-            graph_state["copied.temperature"] = state.copied.temperature.numpy().copy()
 
 
 def check_javascript(model, step, graph, folder):
     state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
-    compiled = compile_step(graph, state)
+    settings = {name: tensor.numpy() for name, tensor in step.settings.items()}
+    compiled = compile_step(graph, state, settings)
     ids = tokens(LENGTH, batch=1)
     positions = torch.arange(LENGTH)[:, None].expand(-1, model.num_position_columns)
     data = {
@@ -112,7 +120,7 @@ def test_an_unknown_operation_is_refused_by_name():
         { x = Cast <to = 1> (tokens) logits = Sinh (x) }"""
     )
     with pytest.raises(UserError, match=r"^a page cannot run this model: .* operation Sinh$"):
-        compile_step(graph, {})
+        compile_step(graph, {}, {})
 
 
 @pytest.mark.parametrize(("position", "attention"), [("rope", "softmax"), ("conv_spe", "favor")])

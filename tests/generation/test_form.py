@@ -41,11 +41,11 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
     biases[:, 2] += 0.5
     step = Engine.step
 
-    def checked(engine, tokens, positions, state):
+    def checked(engine, tokens, positions, state, copy_settings):
         bar = positions[:, model.coordinate_names.index("bar")]
-        assert torch.equal(state.copied.lag_bias, biases[bar % 3])
+        assert torch.equal(copy_settings.lag_bias, biases[bar % 3])
         bars.extend(bar.tolist())
-        return step(engine, tokens, positions, state)
+        return step(engine, tokens, positions, state, copy_settings)
 
     monkeypatch.setattr(Engine, "step", checked)
     options = {"form": "AAB", "section_bars": 1, "sampling": SamplingParams(lag_bias=[0, 0, 0.5])}
@@ -57,9 +57,9 @@ def test_a_copy_head_takes_the_temperature_after_the_first_token(monkeypatch):
     model, step, logits = small_model(TOKENIZERS["remi"]), Engine.step, []
     model.add_copy_head({"window": 64, "max_lag": MAX_LAG})
 
-    def observed(engine, tokens, positions, state):
-        assert (state.copied.temperature == (temperature or 1.0)).all()
-        return step(engine, tokens, positions, state)
+    def observed(engine, tokens, positions, state, copy_settings):
+        assert (copy_settings.temperature == (temperature or 1.0)).all()
+        return step(engine, tokens, positions, state, copy_settings)
 
     def observed_logits(tokens, processed):
         logits.append(processed)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from musicgen.batches import IGNORED, Batch
 from musicgen.errors import ParameterError
-from musicgen.models import Transformer
+from musicgen.models import CopySettings, Transformer
 from musicgen.training.tasks import LanguageModeling
 from tests.models.builders import VOCAB, small
 
@@ -183,9 +183,8 @@ def test_the_sampler_multiplies_what_is_copied_at_a_lag_and_divides_the_models_o
     biases, temperatures = torch.randn(2, MAX_LAG + 1), [0.6, 1.7]
     with torch.inference_mode():
         _, state = model.forward_with_state(tokens[:, :-1], positions=positions[:, :-1])
-        state.copied.lag_bias[:] = biases
-        state.copied.temperature[:, 0] = torch.tensor(temperatures)
-        rest = {"positions": positions[:, -1:], "state": state}
+        settings = CopySettings(biases, torch.tensor(temperatures)[:, None])
+        rest = {"positions": positions[:, -1:], "state": state, "copy_settings": settings}
         found = model.forward_with_state(tokens[:, -1:], **rest)[0][:, 0]
         rows = zip(tokens, positions, biases, temperatures, strict=True)
         expected = torch.stack([naive(model, *row)[-1] for row in rows])

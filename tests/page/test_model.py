@@ -59,9 +59,14 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
         _, state = model.forward_with_state(
             ids[:, before], positions=positions[:, before], noise=NoiseKey((0,))
         )
-        state.copied.temperature.fill_(temperature)
+        settings = model.copy_head.settings(1)
+        settings.temperature.fill_(temperature)
         expected, _ = model.forward_with_state(
-            ids[:, last], positions=positions[:, last], noise=NoiseKey((0,)), state=state
+            ids[:, last],
+            positions=positions[:, last],
+            noise=NoiseKey((0,)),
+            state=state,
+            copy_settings=settings,
         )
         np.testing.assert_allclose(found, expected[0, 0], atol=2e-3)
 

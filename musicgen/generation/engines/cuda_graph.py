@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from musicgen.generation.engines.eager import Engine, first_line
-from musicgen.models import ModelState, Transformer
+from musicgen.models import CopySettings, ModelState, Transformer
 from musicgen.random import NoiseKey
 
 
@@ -25,34 +25,44 @@ class CudaGraphEngine(Engine):
         self._graph: _Graph | None = None
         self._failed = False
 
-    def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        state: Any,
+        copy_settings: CopySettings | None = None,
+    ) -> tuple[Tensor, Any]:
         if not self._failed:
             try:
                 # Recording takes several steps: a graph also serves down to half of its batch.
                 size = 0 if self._graph is None else len(self._graph.tokens)
                 if self._graph is None or not size // 2 < len(tokens) <= size:
-                    self._graph = _Graph(super().step, tokens, positions, state)
-                return self._graph(tokens, positions, state)
+                    self._graph = _Graph(super().step, tokens, positions, state, copy_settings)
+                return self._graph(tokens, positions, state, copy_settings)
             except Exception as error:  # torch raises exceptions of several types
                 self._failed = True
                 self.warn(f"decoding runs without a CUDA graph: {first_line(error)}")
-        return super().step(tokens, positions, state)
+        return super().step(tokens, positions, state, copy_settings)
 
 
 class _Graph:
-    """One step as a CUDA graph over buffers that hold its tokens, positions, state and logits.
+    """One step as a CUDA graph over buffers that hold its inputs, its state and its logits.
 
     A step that waits for the GPU cannot be recorded and raises `RuntimeError`.
     """
 
     def __init__(
         self,
-        step: Callable[[Tensor, Tensor, ModelState], tuple[Tensor, ModelState]],
+        step: Callable[..., tuple[Tensor, ModelState]],
         tokens: Tensor,
         positions: Tensor,
         state: ModelState,
+        copy_settings: CopySettings | None,
     ) -> None:
         self.tokens, self.positions = tokens.clone(), positions.clone()
+        self.copy_settings = copy_settings
+        if copy_settings is not None:
+            self.copy_settings = CopySettings(*(part.clone() for part in copy_settings))
         self.state = state.select(torch.arange(len(tokens), device=tokens.device))
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -61,17 +71,21 @@ class _Graph:
         try:
             with torch.cuda.stream(stream):
                 for _ in range(3):  # libraries initialise themselves in the first
-                    step(self.tokens, self.positions, self.state)
+                    step(self.tokens, self.positions, self.state, self.copy_settings)
         finally:
             torch.cuda.set_sync_debug_mode(before)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.logits, after = step(self.tokens, self.positions, self.state)
+            self.logits, after = step(self.tokens, self.positions, self.state, self.copy_settings)
             _copy(after, self.state)
 
     def __call__(
-        self, tokens: Tensor, positions: Tensor, state: ModelState
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        state: ModelState,
+        copy_settings: CopySettings | None,
     ) -> tuple[Tensor, ModelState]:
         """Run the step; ignore further sequences of the returned state."""
         batch = len(tokens)
@@ -79,6 +93,9 @@ class _Graph:
             _copy(state, self.state)
         self.tokens[:batch].copy_(tokens)
         self.positions[:batch].copy_(positions)
+        if self.copy_settings is not None and copy_settings is not None:
+            for buffer, new in zip(self.copy_settings, copy_settings, strict=True):
+                buffer[:batch].copy_(new)
         self.graph.replay()
         return self.logits[:batch], self.state
 

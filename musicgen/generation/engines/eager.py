@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from musicgen.models import ModelState, Transformer
+from musicgen.models import CopySettings, ModelState, Transformer
 from musicgen.random import NoiseKey
 
 
@@ -29,7 +29,13 @@ class Engine:
         )
         return logits[:, 0], state
 
-    def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        state: Any,
+        copy_settings: CopySettings | None = None,
+    ) -> tuple[Tensor, Any]:
         """Return the logits [B, V] after tokens [B] at positions [B, P], and the state.
 
         The engine may overwrite the state that it receives, from `prefill` or from the last step.
@@ -40,6 +46,7 @@ class Engine:
             positions=positions[:, None],
             noise=self.noise,
             state=state,
+            copy_settings=copy_settings,
             overwrite=True,
         )
         return logits[:, 0], state

@@ -14,7 +14,7 @@ from musicgen.export.cached import find_graph, make_graph, start_session
 from musicgen.export.graph import NEW
 from musicgen.export.step import RINGS, SLOTS, RecurrentStep
 from musicgen.generation.engines.eager import Engine, first_line
-from musicgen.models import ModelState, Transformer
+from musicgen.models import CopySettings, ModelState, Transformer
 from musicgen.random import NoiseKey
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class BoundState:
     What a step replaces is there twice: steps read one copy and write the other in turn.
 
     Args:
-        arrays: those of `ModelState.tensors`, by name; rings may have fewer slots.
+        arrays: those of `ModelState.tensors` and `RecurrentStep.settings`, by name, of the whole
+            batch; rings may have fewer slots.
         empty: those of one sequence before its first token.
     """
 
@@ -81,21 +82,19 @@ class BoundState:
             binding.bind_ortvalue_output(each.name, value)
         return binding
 
-    def step(self, tokens: Tensor, positions: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, positions: Tensor, copy_settings: CopySettings | None) -> Tensor:
         """Change the state to that after tokens [B] at positions [B, P]; return logits [B, V]."""
         self._tokens[:], self._positions[:] = tokens.numpy(), positions.numpy()
         arrays, binding = self._sides[0]
+        if copy_settings is not None:
+            arrays["copy.lag_bias"][:] = copy_settings.lag_bias.numpy()
+            arrays["copy.temperature"][:] = copy_settings.temperature.numpy()
         for ring, source in self._rings:
             ring[self._sequences, arrays["length"] % ring.shape[1]] = arrays[source]
         self.session.run_with_iobinding(binding)
         self._sides.reverse()
         self.num_free -= 1
         return torch.from_numpy(self._logits.copy())
-
-    @property
-    def lag_bias(self) -> Tensor:
-        """As of `ModelState`."""
-        return torch.from_numpy(self.arrays["copied.lag_bias"])
 
     def select(self, index: Tensor) -> BoundState:
         """Return the states of the sequences at `index`, which may repeat."""
@@ -137,19 +136,24 @@ class OnnxEngine(Engine):
         self._num_steps = 0
         self._session: onnxruntime.InferenceSession | None = None
 
-    def step(self, tokens: Tensor, positions: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        state: Any,
+        copy_settings: CopySettings | None = None,
+    ) -> tuple[Tensor, Any]:
         self._session = self._session or self._find_session()
         if self._session is None:
-            return super().step(tokens, positions, state)
+            return super().step(tokens, positions, state, copy_settings)
         if isinstance(state, ModelState):
-            state, empty = (
-                {name: tensor.numpy() for name, tensor in each.tensors().items()}
-                for each in (state, self.graph_step.template)
-            )
-            state = BoundState(self._session, state, empty)
+            settings = {k: x.expand(len(tokens), -1) for k, x in self.graph_step.settings.items()}
+            arrays = {k: x.numpy() for k, x in (state.tensors() | settings).items()}
+            empty = {k: x.numpy() for k, x in self.graph_step.template.tensors().items()}
+            state = BoundState(self._session, arrays, empty)
         if not state.num_free:  # with larger rings
             state = BoundState(self._session, state.arrays, state.empty)
-        return state.step(tokens, positions), state
+        return state.step(tokens, positions, copy_settings), state
 
     def _find_session(self) -> onnxruntime.InferenceSession | None:
         self._num_steps += 1

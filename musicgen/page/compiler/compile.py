@@ -52,8 +52,7 @@ class JavaScriptStep:
         buffers: of each array the character of its type and its size; for constants also the
             character of the stored type, and the first byte in `data`.
         data: the constants, in the order of bytes of small-endian machines.
-        inputs: numbers of the arrays `tokens`, `positions` and `logits`, and of a copy head's
-            `temperature`.
+        inputs: numbers of the arrays `tokens`, `positions` and `logits`, and of the settings.
         states: numbers of the arrays of the state.
     """
 
@@ -64,22 +63,27 @@ class JavaScriptStep:
     states: list[int]
 
 
-def compile_step(model: onnx.ModelProto, first_state: Mapping[str, Array]) -> JavaScriptStep:
+def compile_step(
+    model: onnx.ModelProto, first_state: Mapping[str, Array], settings: Mapping[str, Array]
+) -> JavaScriptStep:
     """Compile the graph of `step_graph` for one sequence.
 
     Args:
         first_state: the state before the first token, for one sequence, by name.
+        settings: inputs by name, which have these values until the caller writes others.
 
     Raises:
         UserError: the graph has an operation that cannot be compiled.
     """
     columns = model.graph.input[1].type.tensor_type.shape.dim[1].dim_value
-    first_inputs = {"tokens": np.zeros(1, np.int64), "positions": np.zeros((1, columns), np.int64)}
+    first_inputs = {
+        "tokens": np.zeros(1, np.int64),
+        "positions": np.zeros((1, columns), np.int64),
+        **settings,
+    }
     program = _evaluated(model, {**first_inputs, **first_state})
     inputs = {name: program.new_input(name) for name in first_inputs}
     states = {name: program.new_input(name) for name in first_state}
-    if "copied.temperature" in states:
-        inputs["temperature"] = states["copied.temperature"]
     for ring, (source, axis) in RINGS.items():
         if ring in states:
             _write_ring(program, program.view(ring), program.view(source), axis)

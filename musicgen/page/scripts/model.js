@@ -34,7 +34,7 @@ class Model {
     this.step = compile(this.arrays);
     const array = (name) => this.arrays[inputs[name]];
     [this.token, this.positions, this.logits] = ["tokens", "positions", "logits"].map(array);
-    this.copyTemperature = array("temperature"); // undefined without a copy head
+    this.copyTemperature = array("copy.temperature"); // undefined without a copy head
     this.temperature = 1;
     this.states = states.map((number) => this.arrays[number]);
     Object.assign(this, { tokenizer, coordinates });
