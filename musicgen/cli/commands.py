@@ -24,6 +24,7 @@ from musicgen.cli.arguments import (
     with_trainer_arguments,
 )
 from musicgen.cli.errors import USER_ERROR, check_types, one_line_errors
+from musicgen.cli.known_settings import check_known
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
 from musicgen.run_folders import job_id, run_id
@@ -43,6 +44,7 @@ def run(name: str) -> None:
         cleanup = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
         try:
             with cleanup, one_line_errors(name), isolated_job():
+                check_known(cfg, name)
                 check_types(cfg)
                 return import_module(f"musicgen.cli.{name}").main(cfg)
         except SystemExit as stop:

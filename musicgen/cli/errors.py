@@ -6,9 +6,8 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,9 +19,10 @@ from omegaconf.errors import MissingMandatoryValue
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from musicgen.cli.arguments import given_overrides, override_key
+from musicgen.cli.known_settings import no_such_setting, unknown_setting
 from musicgen.console import log, warn
 from musicgen.errors import ParameterError, UserError
-from musicgen.package_data import CONF, choices
+from musicgen.package_data import choices
 
 USER_ERROR, INTERRUPTED = 2, 130  # statuses at exit
 _NO_SPACE = ("ENOSPC", "EDQUOT")
@@ -43,24 +43,15 @@ def one_line_errors(config_name: str) -> Iterator[None]:
         sys.exit(INTERRUPTED)
     except Exception as error:
         line = describe(error)
+        if unknown := unknown_setting(error):
+            line = no_such_setting(unknown, config_name, line)
         if line is None:
             if isinstance(error, InstantiationException) and error.__cause__ is not None:
                 raise error.__cause__ from None  # Hydra would hide its traceback
             raise
-        if unknown := re.match(r"Could not override '(\S+)'", line):
-            line = _suggestion(unknown[1], config_name) or line
         line = re.sub(r"(\S{150})\S{50,}", r"\1…", line)
         log(f"error: {line}", "red")
         sys.exit(USER_ERROR)
-
-
-def _suggestion(key: str, config_name: str) -> str | None:
-    """Return a line that names the setting most similar to an unknown one; None without any."""
-    cutoff = 0.67 if "." in key else 0.6  # keys of one section have much in common
-    similar = get_close_matches(key, _settings(config_name), 1, cutoff)
-    if not similar or "._" in similar[0] or f"{key}.".startswith(f"{similar[0]}."):
-        return None
-    return f"{key}: no such setting; did you mean {similar[0]}?"
 
 
 def describe(error: BaseException) -> str | None:
@@ -169,19 +160,3 @@ def _refusal(error: BaseException, section: str, text: str) -> str | None:
         named = in_section if by_trainer else values
     where = f" ({Path(file).name}, line {line})" if file.startswith(_PACKAGE) else ""
     return f"{', '.join(named) or 'trainer'}: {text}{where}"
-
-
-def _settings(config_name: str) -> list[str]:
-    """Return the names of the settings and groups of a command."""
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg: Any = hydra.compose(config_name, return_hydra_config=True)
-    plain: Any = OmegaConf.to_container(cfg)
-    return [*plain.pop("hydra")["runtime"]["choices"], *_keys(plain)]
-
-
-def _keys(settings: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from (f"{key}.{each}" for each in _keys(value))
-        else:
-            yield key

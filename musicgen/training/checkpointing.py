@@ -100,7 +100,7 @@ class SaveLast(pl.Callback):
     def __init__(self, path: str, every: int) -> None:
         check_float("every", every, above=0)
         self.path, self.every = path, every
-        self._stop = self._stopped = self._trained = False
+        self._stop = self._stopped = False
         self._saved_step = self._step = 0
         self._handlers: dict[int, Any] = {}
 
@@ -109,13 +109,7 @@ class SaveLast(pl.Callback):
         if threading.current_thread() is threading.main_thread():
             for number in _STOPPING:
                 self._handlers[number] = signal.signal(number, self._on_signal)
-        self._trained = True
         if self._step > 0 and validates_next(trainer):  # a resumed run
-            validate(trainer)
-
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # A run that was killed in its last validation resumes without a step to train.
-        if not self._trained and validates_next(trainer):
             validate(trainer)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -159,13 +153,28 @@ class SaveLast(pl.Callback):
         self._stop = True
 
 
-class ValidateAtLeastOnce(pl.Callback):
-    """Validate at the end of a run that has no best checkpoint yet."""
+class ValidateAtEnd(pl.Callback):
+    """Validate after the last step, unless a validation has just followed it.
+
+    It stands after `SaveLast`, whose checkpoint is then written before the validation.
+    """
+
+    _validated_step = -1
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._validated_step = trainer.global_step
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        best = trainer.checkpoint_callback
-        validated = not isinstance(best, ModelCheckpoint) or best.best_model_path
-        if not validated and trainer.enable_validation:
+        if trainer.enable_validation and self._validated_step != trainer.global_step:
+            # Lightning logs with this number, which it has just increased, the index of a step.
+            trainer.fit_loop.epoch_loop._batches_that_stepped -= 1
+            validate(trainer)
+            trainer.fit_loop.epoch_loop._batches_that_stepped += 1
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # A run that was killed in its last validation resumes without a step to train.
+        untrained = trainer.global_step > 0 and self._validated_step == -1
+        if untrained and trainer.enable_validation:
             validate(trainer)
 
 

@@ -20,6 +20,34 @@ ERRORS = {
     "sines": (["train.py", "position=sine_spe", "model.position.num_sines=0"], ["sines=0: expect"]),
     "depth": ([*SIREN, "model.position.depth=1"], ["depth=1: expected an integer >= 2"]),
     "setting of a class": (["train.py", "tokenizer.positions_per_beat=6"], ["use +tokenizer.posi"]),
+    "added setting that nothing reads": (
+        ["train.py", "+minuts=3"],
+        ["error: minuts: no such setting; did you mean minutes?"],
+    ),
+    "name of another program": (
+        ["train.py", "ckpt_path=x"],
+        ["error: ckpt_path: no such setting; resume=RUN continues a run", "init=RUN begins"],
+    ),
+    "name of another program, added": (
+        ["train.py", "++ckpt_path=x"],
+        ["error: ckpt_path: no such setting; resume=RUN continues a run", "init=RUN begins"],
+    ),
+    "unknown setting of the samples": (
+        ["generate.py", "+sampling.temprature=1"],
+        ["error: sampling.temprature: no such setting; did you mean sampling.temperature?"],
+    ),
+    "unknown setting of an optimizer": (
+        ["train.py", *TINY, "++optimizer.lrr=3"],
+        ["error: optimizer.lrr: no such setting; did you mean optimizer.lr?"],
+    ),
+    "unknown setting of a chosen encoding": (
+        ["train.py", *TINY, "position=sine_spe", "+model.position.num_sine=3"],
+        ["num_sine: no such setting; did you mean model.position.num_sines?"],
+    ),
+    "callback that is no object": (
+        ["train.py", *TINY, "+callbacks.mine=3"],
+        ["error: callbacks.mine: no such setting; --help shows all"],
+    ),
     "no choice": (["train.py", "logger=null"], ["error: logger=null: expected one of csv, none"]),
     "sharded muon": (
         ["train.py", "+trainer.strategy=fsdp"],

@@ -9,7 +9,7 @@ from musicgen.attention import FAVOR
 from musicgen.models import Transformer
 from musicgen.training.callbacks import RedrawFeatures
 from musicgen.training.checkpointing import SaveLast
-from tests.training.conftest import saved
+from tests.training.conftest import saved, stop
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,27 @@ def test_runs_shorter_than_the_validation_interval_are_validated_at_the_end(run,
     rows = run("run", *end, "scheduler.max_steps=9", "trainer.val_check_interval=50")
     assert [float(row["val/loss"]) > 0 for row in rows.values() if "val/loss" in row] == [True]
     assert [saved(tmp_path / "run", name)["global_step"] for name in ("best", "last")] == [2, 2]
+
+
+def test_a_run_ends_with_a_validation_and_its_end_can_be_the_best(run, tmp_path):
+    rows = run("run", "trainer.max_steps=5", "scheduler.max_steps=9")  # validates every 3
+    losses = {step: float(row["val/loss"]) for step, row in rows.items() if "val/loss" in row}
+    assert list(losses) == [2, 4]
+    assert losses[4] < losses[2]
+    assert saved(tmp_path / "run", "best")["global_step"] == 5
+    last = tmp_path / "run/checkpoints/last.ckpt"
+    rows = run("run", "trainer.max_steps=8", "scheduler.max_steps=9", resume=last)
+    assert [step for step, row in rows.items() if "val/loss" in row] == [2, 4, 5, 7]
+
+
+def test_a_run_that_failed_in_its_last_validation_is_validated_when_it_resumes(run, tmp_path):
+    settings = ("trainer.max_steps=5", "scheduler.max_steps=9")
+    with pytest.raises(MemoryError):
+        run("run", *settings, stop(5, "validation"))
+    assert [saved(tmp_path / "run", x)["global_step"] for x in ("best", "last")] == [3, 5]
+    rows = run("run", *settings, resume=tmp_path / "run/checkpoints/last.ckpt")
+    assert float(rows[4]["val/loss"]) > 0
+    assert saved(tmp_path / "run", "best")["global_step"] == 5
 
 
 def test_saves_are_between_steps_when_gradients_are_accumulated(tmp_path):
