@@ -42,11 +42,14 @@ def read_key(text: str) -> AbcKey:
     elif re.match(r"\s*H[Pp]\b", text):  # of the Highland bagpipe
         fifths = 2
     alters = dict[str, int]()
-    if fifths is not None:
+    is_explicit = match is not None and match[3] == "exp"  # the signs that follow are all
+    if fifths is not None and not is_explicit:
         sharp, flat = _SHARPS[: max(0, fifths)], _SHARPS[::-1][: max(0, -fifths)]
         alters = dict.fromkeys(sharp, 1) | dict.fromkeys(flat, -1)
     for sign, letter in re.findall(r"(?:^|\s)(\^{1,2}|_{1,2}|=)([A-Ga-g])(?![a-z=])", rest):
         alters[letter.upper()] = _ALTERS[sign]
+    if is_explicit:
+        fifths = max(-7, min(7, sum(alters.values())))
     return AbcKey(fifths, alters, read_semitones(rest), "perc" in rest)
 
 
@@ -88,9 +91,12 @@ def read_tempo(text: str, unit: Fraction) -> float | None:
         unit: the unit length, which counts where the field is a number alone.
     """
     text = re.sub(r'"[^"]*"', " ", text)
-    match = re.search(r"((?:\d{1,3}/\d{1,3}\s*)+|C\d*\s*)?=?\s*(\d{1,4}(?:\.\d{1,4})?)\s*$", text)
+    beats = r"((?:\d{1,3}/\d{1,3}\s*)+|C\d{0,2}\s*=)"
+    match = re.search(rf"{beats}?=?\s*(\d{{1,4}}(?:\.\d{{1,4}})?)\s*$", text)
     if match is None:
         return None
+    if in_units := re.match(r"C(\d*)", match[1] or ""):  # C3=60: of three unit lengths
+        unit *= int(in_units[1] or 1)
     lengths = re.findall(r"(\d+)/(\d+)", match[1] or "")
     if any(below == "0" for _, below in lengths):
         return None

@@ -4,6 +4,7 @@ No directive is obeyed but the instruments of `%%MIDI`: none opens another file.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -25,16 +26,17 @@ from musicgen.midi.score import CHOIR_AAHS
 from musicgen.midi.sheet import MAX_BARS, Sheet, sounding_fifths
 
 _LENGTH = r"(\d{0,4})(/*)(\d{0,4})"
-_NOTE = rf"(\^{{1,2}}|_{{1,2}}|=)?([A-Ga-g])([,']*){_LENGTH}(-?)"
+_NOTE = rf"(\^{{1,2}}|_{{1,2}}|=)?([A-Ga-g])([,']*){_LENGTH}(\.?-)?"
 _TOKEN = re.compile(
     rf"""
     \[(?P<field>[A-Za-z]):(?P<value>[^\]\[]*)\]
     | "(?P<text>[^"]*)"
+    | \+[a-z.]{{4,30}}\+                                      # decorations as they once were
     | !(?P<decoration>[^!|\n]{{1,80}})! | (?P<sign>[HSO])
     | \{{[^{{}}]*\}}                                          # grace notes
     | (?P<bar>:*\|[|\]:]* | ::+ | \[\|[\]:|]*) \s* (?P<after>\d[\d,-]*)?
     | \[(?P<ending>\d[\d,-]*)
-    | \[(?P<chord>[^\]\[|]*)\](?P<chord_length>{_LENGTH})(?P<chord_tie>-?)
+    | \[(?P<chord>[^\]\[|]*)\](?P<chord_length>{_LENGTH})(?P<chord_tie>(?:\.?-)?)
     | (?P<note>{_NOTE})
     | [zx](?P<rest>{_LENGTH})
     | (?P<bars>[ZX])(?P<count>\d{{0,9}})
@@ -56,7 +58,7 @@ def split_tunes(text: str) -> list[str]:
     A tune begins with an `X:` field and ends at an empty line behind its key; other text is left
     out. Text without any `X:` is one tune.
     """
-    lines = [line.rstrip() for line in text.splitlines() if not _is_comment(line)]
+    lines = list(_lines_of_music(text))
     tunes, tune = list[list[str]](), list[str]()
     common = list[str]()
     if not any(line.startswith("X:") for line in lines):
@@ -74,8 +76,17 @@ def split_tunes(text: str) -> list[str]:
     return ["\n".join([*common, *each]) for each in tunes]
 
 
-def _is_comment(line: str) -> bool:
-    return line.startswith("%") and not line.startswith("%%MIDI")
+def _lines_of_music(text: str) -> Iterator[str]:
+    """Yield the lines without comments, blocks of text, and continued fields of words."""
+    block = None
+    for line in text.splitlines():
+        if block is not None:
+            if line.startswith(f"%%end{block}"):
+                block = None
+        elif begins := re.match(r"%%begin([a-z]+)", line):
+            block = begins[1]
+        elif line.startswith("%%MIDI") or not line.startswith(("%", "+:")):
+            yield line.rstrip()
 
 
 @dataclass
@@ -163,8 +174,8 @@ def _begin_voice(tune: _Tune, value: str) -> None:
     name, _, rest = value.strip().partition(" ")
     tune.name = name or "1"
     voice = tune.voice
-    if label := re.search(r'\b(?:name|nm)\s*=\s*"([^"]*)"', rest):
-        voice.track.name = " ".join(label[1].replace("\\n", " ").split())
+    if label := re.search(r'\b(?:name|nm)\s*=\s*("[^"]*"|\S+)', rest):
+        voice.track.name = " ".join(label[1].strip('"').replace("\\n", " ").split())
     semitones = read_semitones(rest)
     if semitones is not None:
         voice.settings.semitones = semitones
@@ -281,7 +292,7 @@ def _read_note(match: re.Match[str] | None) -> tuple[str, int, int | None, Fract
     octave = 4 + letter.islower() + marks.count("'") - marks.count(",")
     accidental = None if sign is None else sign.count("^") - sign.count("_")
     length = _read_duration("".join(match.groups()[3:6]))
-    return letter.upper(), octave, accidental, length, match[7] == "-"
+    return letter.upper(), octave, accidental, length, match[7] is not None
 
 
 def _read_duration(text: str) -> Fraction:
@@ -293,7 +304,7 @@ def _read_duration(text: str) -> Fraction:
 
 def _read_chord(voice: AbcVoice, token: re.Match[str]) -> None:
     """Add the notes of a chord; the first of them says how long it lasts."""
-    length, ties = _read_duration(token["chord_length"]), token["chord_tie"] == "-"
+    length, ties = _read_duration(token["chord_length"]), token["chord_tie"] != ""
     notes = []
     for match in re.finditer(_NOTE, re.sub(r'"[^"]*"|![^!]*!', "", token["chord"])):
         letter, octave, accidental, own, ties_on = _read_note(match)

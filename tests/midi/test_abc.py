@@ -34,6 +34,13 @@ def quarters(track):
         ("(3CDE F2 (3:2:2G2A|", [(0, 2 / 3, 60), (2 / 3, 2 / 3, 62), (4 / 3, 2 / 3, 64)]),
         ("[CEG]2 [C2E]-[CE]|", [(0, 2, 60), (0, 2, 64), (0, 2, 67)]),
         ("C[r:a remark]D!trill!E{fg}F|", [(0, 1, 60), (1, 1, 62), (2, 1, 64), (3, 1, 65)]),
+        ("A.-A [Bd].-[Bd]|", [(0, 2, 69), (2, 2, 71), (2, 2, 74)]),
+        ("+trill+A+fermata+B c2|", [(0, 1, 69), (1, 1, 71), (2, 2, 72)]),
+        (
+            "CDEF|\nw: a b\n+: c d\nG4|",
+            [(0, 1, 60), (1, 1, 62), (2, 1, 64), (3, 1, 65), (4, 4, 67)],
+        ),
+        ("%%begintext\nA bad deed\n%%endtext\nC4|", [(0, 4, 60)]),
         ("CDEF % GABc\n% CDEF\nG4|", [(0, 1, 60), (1, 1, 62), (2, 1, 64), (3, 1, 65), (4, 4, 67)]),
     ],
 )
@@ -55,14 +62,22 @@ def test_keys_metres_and_tempi_change_where_they_stand(tmp_path):
     assert score.notes["pitch"].tolist() == [63, 63, 63, 66, 61]
 
 
+def test_keys_and_tempi_in_rare_forms(tmp_path):
+    text = "X:1\nM:4/4\nL:1/8\nQ:C3=60\nK:D exp _b _e\nB2E2F2C2|[K:D exp ^f]F8|"
+    score = read_abc(tmp_path, text)
+    assert score.notes["pitch"].tolist() == [70, 63, 65, 60, 66]
+    assert score.key_signatures == [(0, -2), (1920, 1)]
+    assert score.tempos.tolist() == [(0, 90)]
+
+
 def test_voices_have_names_clefs_and_words(tmp_path):
     text = (
         'X:1\nM:2/4\nL:1/4\nV:1 name="Alto flute" clef=treble-8\nV:2 nm="Song"\n'
-        "%%MIDI program 73\nV:3 octave=1\nK:C transpose=0\n[V:1] CD|[V:2] EF|\n"
+        "%%MIDI program 73\nV:3 nm=Horn octave=1\nK:C transpose=0\n[V:1] CD|[V:2] EF|\n"
         "V:3\nGA|\nV:2\nG2|\nw: a b c\nV:1\nE2|"
     )
     tracks = read_abc(tmp_path, text).tracks
-    assert [(t.name, t.program) for t in tracks] == [("Alto flute", 0), ("Song", 73), ("", 0)]
+    assert [(t.name, t.program) for t in tracks] == [("Alto flute", 0), ("Song", 73), ("Horn", 0)]
     assert [quarters(t)[0] for t in tracks] == [(0, 1, 48), (0, 1, 64), (0, 1, 79)]
     sung = read_abc(tmp_path, HEAD + "CDEF|\nw: one two three four")
     assert sung.tracks[0].program == 52
