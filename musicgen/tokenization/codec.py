@@ -25,7 +25,8 @@ class Codec(ABC):
     """Conversion between Scores and sequences of token ids.
 
     `decode(encode(score))` is the score on the codec's grid, for any score.
-    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
+    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows; of
+    `Songs`, whose bars may begin with any parts, it has them in their first order.
 
     Attributes:
         vocabulary: the tokens.
