@@ -1,6 +1,7 @@
 """The terminal: one console for messages, one for results, and progress bars."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rich import progress
@@ -15,10 +16,23 @@ SECONDS_PER_LINE = 60  # of progress in a log file
 
 console = Console(stderr=True)
 stdout = Console()
+_recorders: list[Callable[[str], None]] = []  # see `recorded`
+
+
+@contextmanager
+def recorded(record: Callable[[str], None]) -> Iterator[None]:
+    """Call `record` with each message that is logged inside, such as to write it to a file."""
+    _recorders.append(record)
+    try:
+        yield
+    finally:
+        _recorders.remove(record)
 
 
 def log(text: str, style: str | None = None) -> None:
     """Print a message on standard error, verbatim and unwrapped so that paths can be copied."""
+    for record in _recorders:
+        record(text)
     console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -3,10 +3,11 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
@@ -18,7 +19,8 @@ from musicgen.files import read_json, read_plain, write_json
 from musicgen.package_data import DEFAULT_MODEL, PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
-RECORD = "run.json"  # when the run started, and with which musicgen
+RECORD = "run.json"  # when, where and how the run was started, and with which musicgen
+LOG = "train.log"  # what trained the run, the messages and the errors
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
@@ -52,10 +54,28 @@ def claimed(folder: Path, otherwise: str) -> Iterator[None]:
             lock.release()
 
 
-def record_start(folder: Path) -> None:
-    """Record the start of a new run, by which `latest` and `auto` find the newest."""
+def record_start(folder: Path, **provenance: Any) -> None:
+    """Record the start of a new run, by which `latest` and `auto` find the newest.
+
+    Args:
+        provenance: further entries, see `musicgen.cli.provenance`.
+    """
     record = {"started": time.time(), "version": musicgen.__version__, "format": FORMAT_VERSION}
-    write_json(folder / RECORD, record)
+    write_json(folder / RECORD, {**record, **provenance})
+
+
+def start_directory(folder: Path) -> Path:
+    """Return the directory in which a run was started, or the current one if it is unknown."""
+    with suppress(UserError):
+        record = read_json(folder / RECORD, folder)
+        if isinstance(record, dict) and isinstance(record.get("directory"), str):
+            return Path(record["directory"])
+    return Path.cwd()
+
+
+def is_own(folder: Path) -> bool:
+    """Return whether a run lies below outputs/ here, and so is one's own."""
+    return folder.resolve().is_relative_to(_ROOT.resolve())
 
 
 def job_id(otherwise: str) -> str:

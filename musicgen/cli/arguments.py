@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import OmegaConf
 
 from musicgen.console import warn
 from musicgen.errors import UserError
 from musicgen.package_data import CONF, choices
-from musicgen.run_folders import LAST, find_run, refuse_special_files, stored_arguments
+from musicgen.run_folders import (
+    LAST,
+    find_run,
+    is_own,
+    refuse_special_files,
+    start_directory,
+    stored_arguments,
+)
 
 # Settings whose values may contain commas, brackets and sharps, which Hydra's grammar rejects.
 _QUOTED = re.compile(
@@ -27,6 +35,7 @@ _NAMES_A_PLACE = re.compile(
     r"\S*(path|dir|folder|filename|root)=|\S*exclude=(?!\[)|init=|logger\.|logger=.*wandb"
     "|hparams_search="
 )
+_CORPUS_FOLDER = re.compile(r"data\.(corpora\.\w+\.)?root")
 
 
 def override_key(argument: str) -> str:
@@ -95,7 +104,8 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `resume=RUN` replaced by the run's own arguments.
 
     The run's folder may come from an untrusted source: paths and objects in its arguments are left
-    out with a warning, so that they are those of conf/ and of the command line.
+    out with a warning, so that they are those of conf/ and of the command line. Of a run below
+    outputs/, the folder of the corpus is taken if it exists.
 
     Raises:
         UserError: the folder holds no run, or other arguments contradict `resume`.
@@ -115,13 +125,13 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     changed = [x for x in ("data", "logger") if x in given and f"{x}={given[x]}" not in stored]
     stored = [x for x in stored if override_key(x).partition(".")[0] not in changed]
     stored = [x for x in stored if override_key(x) not in given]
-    left_out = _left_out(stored)
+    left_out = _left_out(stored, folder)
     # Processes that Lightning starts have `hydra.run.dir`, and need not warn again.
     if left_out and "hydra.run.dir" not in given:
         warn(f"not taken from {folder}, give it again if it matters: {', '.join(left_out)}")
     return [
         *(word for word in arguments if not override_key(word)),  # flags, which Hydra wants first
-        *filter(_is_plain, stored),
+        *filter(None, (_taken(each, folder) for each in stored)),
         *(word for word in arguments if override_key(word) not in ("", "resume")),
         f"resume={quoted(str(folder / LAST))}",
         f"hydra.run.dir={quoted(str(folder))}",
@@ -135,14 +145,20 @@ def given_overrides() -> list[str]:
     return [override for key, override in given.items() if key not in ("resume", "hparams_search")]
 
 
-def resume_command(folder: Path) -> str:
-    """Return the command that continues a run, with the arguments not taken from its folder."""
+def resume_command(folder: Path, *more: str) -> str:
+    """Return the command that continues a run, with the arguments not taken from its folder.
+
+    Args:
+        more: further arguments.
+    """
     sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
     own = [f"--config-dir={x.path}" for x in sources if x.provider == "command-line"]
     # Without the quotes that `quoted_paths` adds.
     quoted_path = re.compile(rf"^{_QUOTED.pattern}='(?P<value>[^'\\]+)'$")
-    typed = (quoted_path.sub(r"\1=\g<value>", each) for each in _left_out(given_overrides()))
-    arguments = [str(folder), *typed, *own]
+    typed = (
+        quoted_path.sub(r"\1=\g<value>", each) for each in _left_out(given_overrides(), folder)
+    )
+    arguments = [str(folder), *typed, *more, *own]
     return f"{command('train')} resume={shlex.join(arguments)}"
 
 
@@ -151,10 +167,26 @@ def command(name: str) -> str:
     return f"python {name}.py" if sys.argv[0].endswith(".py") else f"musicgen-{name}"
 
 
-def _left_out(overrides: Sequence[str]) -> list[str]:
+def _left_out(overrides: Sequence[str], folder: Path) -> list[str]:
     """Return the overrides that are not taken from a run's folder although it needs them."""
     unused = ("init", "paths.output_dir", "hparams_search")  # by a resumed run
-    return [each for each in overrides if not _is_plain(each) and override_key(each) not in unused]
+    needed = [each for each in overrides if override_key(each) not in unused]
+    return [each for each in needed if _taken(each, folder) is None]
+
+
+def _taken(override: str, folder: Path) -> str | None:
+    """Return an override of a run's folder in the form that a resumed run takes, or None."""
+    if _is_plain(override):
+        return override
+    key = override_key(override)
+    if not (is_own(folder) and _CORPUS_FOLDER.fullmatch(key)):
+        return None
+    value = str(OverridesParser.create().parse_override(override).value())
+    start = start_directory(folder)
+    root = start / Path(value).expanduser()
+    if not root.is_dir():
+        return None
+    return override if start == Path.cwd() else f"{key}={quoted(str(root))}"
 
 
 def _is_plain(override: str) -> bool:

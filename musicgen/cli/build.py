@@ -25,7 +25,7 @@ from musicgen.console import warn
 from musicgen.data.corpora import Corpus
 from musicgen.data.corpora.base import read_names
 from musicgen.data.loading import MusicDataModule
-from musicgen.errors import UserError, errors_name, parameter_of
+from musicgen.errors import ParameterError, UserError, errors_name, parameter_of
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
@@ -50,6 +50,8 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
         if source is not None:
             adopt_settings(cfg, source)
             cfg.init = source.config.get("init") if cfg.resume else str(path)  # for the record
+    if source is not None and cfg.resume:
+        check_steps_left(cfg, source)
     tokenizer, model, data = build_music(cfg) if cfg.get("tokenizer") else build_examples(cfg)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
@@ -75,6 +77,13 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
                     notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
     model.recompute = cfg.recompute
     return module, data, notes
+
+
+def check_steps_left(cfg: DictConfig, source: CheckpointContent) -> None:
+    """Raise `UserError` if a resumed run is to end before the step that it has reached."""
+    if cfg.train and 0 <= cfg.trainer.max_steps < source.steps:
+        expected = f"the run has taken {source.steps:,} steps already; give more to continue it"
+        raise ParameterError("trainer.max_steps", cfg.trainer.max_steps, expected)
 
 
 def compiles(cfg: DictConfig) -> bool:

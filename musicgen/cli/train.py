@@ -3,9 +3,10 @@
 import logging
 import shlex
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 from musicgen.checkpoints import find_checkpoint
 from musicgen.cli.arguments import command, given_overrides, resume_command
 from musicgen.cli.build import build_training
-from musicgen.cli.output import set_up_cpu
-from musicgen.console import log
+from musicgen.cli.output import config_tree, set_up_cpu
+from musicgen.cli.provenance import provenance
+from musicgen.console import console, log, recorded
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import write_text
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import parameter_count
-from musicgen.run_folders import LAST, OVERRIDES, claimed, has_checkpoint, record_start
+from musicgen.run_folders import LAST, LOG, OVERRIDES, claimed, has_checkpoint, record_start
 from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named
 from musicgen.training.module import TrainingModule
@@ -58,8 +60,9 @@ def main(cfg: DictConfig) -> float | None:
     for logger in loggers:
         if not isinstance(logger, CSVLogger):  # the run's folder has config.yaml
             logger.log_hyperparams(module.content.config)
-    folder_lock = hold_folder(recorder.folder, resumed=cfg.resume is not None)
-    with folder_lock if trainer.is_global_zero else nullcontext():
+    if cfg.print_config and trainer.is_global_zero:
+        console.print(config_tree(cfg))
+    with record_run(recorder) if trainer.is_global_zero else nullcontext():
         count = parameter_count(module.model)
         notes.append(f"{count:,} parameters; the run's folder is {recorder.folder}")
         for note in notes if trainer.is_global_zero else []:
@@ -76,21 +79,59 @@ def main(cfg: DictConfig) -> float | None:
 
 
 class RunRecorder(pl.Callback):
-    """Write the configuration of a run into its folder after the first step.
+    """Write the configuration and the log of a run into its folder after the first step.
 
     Before that, nothing is written, so that a run that fails at once leaves no folder.
     """
 
     def __init__(self, cfg: DictConfig, folder: Path) -> None:
         self.cfg, self.folder, self.steps_taken = cfg, folder, False
+        self._provenance = provenance()
+        packages = self._provenance["packages"]
+        versions = ", ".join(f"{name} {version}" for name, version in packages.items())
+        self._lines = [f"{name}: {self._provenance[name]}" for name in ("command", "directory")]
+        self._lines += [f"{name}: {self._provenance[name]}" for name in ("host", "commit")]
+        self._lines += [f"packages: {versions}"]
+
+    def record(self, text: str) -> None:
+        """Append a line to the log, with the time; until the first step, it is kept in memory."""
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        self._lines.append(f"{now} {text}")
+        if self.steps_taken:
+            self._write_lines()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         if trainer.is_global_zero and not self.steps_taken:
             write_text(self.folder / "config.yaml", OmegaConf.to_yaml(self.cfg, resolve=True))
             write_text(self.folder / OVERRIDES, OmegaConf.to_yaml(given_overrides()))
             if self.cfg.resume is None:
-                record_start(self.folder)
+                record_start(self.folder, **self._provenance)
+            self._write_lines()
         self.steps_taken = True
+
+    def _write_lines(self) -> None:
+        # A full disk must not hide the message that is being logged.
+        with (
+            suppress(OSError),
+            (self.folder / LOG).open("a", encoding="utf-8", errors="replace") as file,
+        ):
+            file.writelines(f"{line}\n" for line in self._lines)
+        self._lines = []
+
+
+@contextmanager
+def record_run(recorder: RunRecorder) -> Iterator[None]:
+    """Hold the folder of a run, and write the messages and errors of its training to its log."""
+    resumed = recorder.cfg.resume is not None
+    with hold_folder(recorder.folder, resumed=resumed), recorded(recorder.record):
+        try:
+            yield
+        except UserError as error:
+            recorder.record(f"error: {error}")
+            raise
+        except BaseException:
+            recorder.record(traceback.format_exc())
+            raise
 
 
 @contextmanager
@@ -107,7 +148,8 @@ def hold_folder(folder: Path, *, resumed: bool) -> Iterator[None]:
             cure = f"continue it with {shlex.quote(f'resume={folder}')}, or give another folder"
             raise UserError(f"{folder} holds another run; {cure}")
         if not resumed:
-            (folder / "metrics.csv").unlink(missing_ok=True)  # of a run without a checkpoint
+            for name in ("metrics.csv", LOG):  # of a run without a checkpoint
+                (folder / name).unlink(missing_ok=True)
         yield
 
 
@@ -131,3 +173,16 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
         folder = shlex.quote(str(recorder.folder))
         log(f"to generate with it: {command('generate')} checkpoint={folder} prompt=song.mid")
         log(f"to evaluate it: {command('evaluate')} {folder}")
+    longer = resume_command(recorder.folder, *longer_training(trainer, recorder.cfg))
+    log(f"to train it longer: {longer}")
+
+
+def longer_training(trainer: pl.Trainer, cfg: DictConfig) -> list[str]:
+    """Return the arguments with which a run that has ended takes twice as many steps or epochs."""
+    if cfg.minutes is not None:
+        return ["minutes=null", f"trainer.max_steps={2 * trainer.global_step}"]
+    if trainer.global_step == trainer.max_steps:
+        return [f"trainer.max_steps={2 * trainer.global_step}"]
+    if trainer.current_epoch == trainer.max_epochs:
+        return [f"trainer.max_epochs={2 * trainer.current_epoch}"]
+    return []  # it ended early, and goes on without them

@@ -110,10 +110,23 @@ class AverageWeights(WeightAveraging):
 
 
 class EarlyStopping(pl.callbacks.EarlyStopping):
-    """Lightning's early stopping, with a message; a resumed run may have another patience."""
+    """Lightning's early stopping, with a message.
+
+    A resumed run may have another patience. If it has another corpus or length, whose losses do not
+    compare, the search for the lowest loss starts again.
+    """
+
+    _restarts = False
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        self._restarts = not pl_module.is_comparable(checkpoint)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict | {"patience": self.patience})
+        if not self._restarts:
+            super().load_state_dict(state_dict | {"patience": self.patience})
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero and self.wait_count >= self.patience:

@@ -12,7 +12,7 @@ import torch
 from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from musicgen.checkpoints import CONTENT_KEY, read_checkpoint
+from musicgen.checkpoints import read_checkpoint
 from musicgen.console import warn
 from musicgen.errors import UserError
 from musicgen.training.module import TrainingModule
@@ -76,10 +76,8 @@ class SaveBest(ModelCheckpoint):
             warn(f"{error}; until then, the next validation's is the best")
             return
         assert isinstance(pl_module, TrainingModule)
-        configs = saved[CONTENT_KEY]["config"], pl_module.content.config
-        measured = [(each["data"]["_target_"], each["loader"]["length"]) for each in configs]
         score = saved["callbacks"].get(self.state_key, {}).get("best_model_score")
-        if score is not None and measured[0] == measured[1]:
+        if score is not None and pl_module.is_comparable(saved):
             self.best_k_models = {str(best): score}
             self.best_model_path = self.kth_best_model_path = str(best)
             self.best_model_score = self.kth_value = score

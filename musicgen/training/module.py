@@ -1,7 +1,7 @@
 """The LightningModule, which trains a model on a task with an optimizer."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -185,6 +185,12 @@ class TrainingModule(pl.LightningModule):
             saved.config.get(section) != self.content.config.get(section)
             for section in ("optimizer", "scheduler")
         )
+
+    def is_comparable(self, checkpoint: Mapping[str, Any]) -> bool:
+        """Return whether a checkpoint's losses are of the corpus and length of this run."""
+        configs = checkpoint[CONTENT_KEY]["config"], self.content.config
+        saved, here = ((x["data"]["_target_"], x["loader"]["length"]) for x in configs)
+        return saved == here
 
     def on_train_start(self) -> None:
         """Apply the settings that are new in a resumed run, whose state was restored before.

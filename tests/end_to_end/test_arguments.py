@@ -1,11 +1,13 @@
 """Arguments as Hydra receives them."""
 
+import json
 import os
 from functools import reduce
 
 import pytest
 import yaml
 
+from musicgen import run_folders
 from musicgen.cli.arguments import (
     named_values,
     quoted_paths,
@@ -155,6 +157,22 @@ def test_places_and_objects_are_not_those_of_a_strangers_run(resumed, line, caps
     assert "not taken from" in warning
     assert line.partition("=")[0] in warning
     assert {*resumed(["tags=[a]", line], line)} == {"tags=[a]", line}
+
+
+def test_the_folder_of_the_corpus_is_that_of_ones_own_run(resumed, tmp_path, monkeypatch, capsys):
+    (tmp_path / "start/my midi").mkdir(parents=True)
+    (tmp_path / "run/run.json").write_text(json.dumps({"directory": str(tmp_path / "start")}))
+    there = f"data.root='{tmp_path}/start/my midi'"
+    monkeypatch.chdir(tmp_path)
+    assert resumed(["data.root='my midi'"]) == []  # the run lies below no outputs/
+    assert "not taken from" in capsys.readouterr().err
+    monkeypatch.setattr(run_folders, "_ROOT", tmp_path)
+    for root in ("'my midi'", there.removeprefix("data.root=")):
+        assert resumed([f"data.root={root}"]) == [there]
+    assert resumed(["data.root=other", "paths.data_dir='my midi'"]) == []
+    monkeypatch.chdir(tmp_path / "start")
+    assert resumed(["data.root='my midi'"]) == ["data.root='my midi'"]
+    assert not capsys.readouterr().err.count("data.root='my midi'")
 
 
 BOMB = [reduce(lambda inner, _: [inner] * 9, range(60), ["x"])]

@@ -1,5 +1,7 @@
 """train.py: run folders, resume, sweeps, interrupts."""
 
+import json
+import platform
 import re
 import shutil
 import signal
@@ -33,6 +35,21 @@ def test_resume_continues_in_the_same_folder(here, workplace):
     assert trained == list(range(6))
 
 
+def test_a_run_records_where_it_comes_from(here, workplace):
+    (run,) = (workplace / "outputs/tiny").iterdir()
+    record = json.loads((run / "run.json").read_text())
+    assert Path(record["directory"]).is_dir()
+    assert record["packages"]["torch"] == torch.__version__
+    log = (run / "train.log").read_text()
+    assert f"host: {platform.node()}\n" in log
+    assert "parameters; the run's folder is" in log
+    before = len(log.splitlines())
+    succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=7", "print_config=true"))
+    added = (run / "train.log").read_text().splitlines()[before:]
+    assert added[0].startswith("command: ")
+    assert "ended at step 7, after" in "".join(added)
+
+
 def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -45,6 +62,7 @@ def test_a_refused_resume_changes_nothing(here, workplace):
     (workplace / "empty").mkdir()
     for arguments, parts in (
         (["model.dim=32"], ["the run has model.dim=16 (not 32)", "may change trainer"]),
+        (["trainer.max_steps=3"], ["max_steps=3: the run has taken ", " steps already; give more"]),
         (["position=rope"], ["the run has model.position=SineSPE (not RoPE)"]),
         (["tokenizer=remi_notes"], ["checkpoint's vocabulary (", "use the tokenizer"]),
         (["loader.limits.min_notes=1000000", "trainer.max_steps=9"], ["none of 6"]),
@@ -109,11 +127,15 @@ def test_init_begins_a_new_run_from_another_ones_weights(here, workplace):
     assert new.config["loader"]["length"] == there.config["loader"]["length"] == 64
     assert new.config["data"]["root"] == "own midi"
     assert new.steps == 2
-    again = here(workplace, "train.py", "resume=auto", "trainer.max_steps=3")
-    assert_one_line(again, "data.root is missing")
-    assert "data.root='own midi'" in again.stderr
-    root = "data.root=own midi"
-    succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=3", root))
+    again = succeed(here(workplace, "train.py", "resume=auto", "trainer.max_steps=3"))
+    assert (
+        f"to train it longer: python train.py resume={second} trainer.max_steps=6" in again.stderr
+    )
+    shutil.copytree(second, workplace / "elsewhere")  # as a run of somebody else
+    refused = here(workplace, "train.py", "resume=elsewhere", "trainer.max_steps=4")
+    assert_one_line(refused, "data.root is missing")
+    assert "not taken from elsewhere, give it again if it matters: data.root=" in refused.stderr
+    shutil.rmtree(workplace / "elsewhere")
     resumed = load(second / "checkpoints/last.ckpt").content
     assert resumed.model == new.model
     assert resumed.config["init"] == new.config["init"] == f"{first}/checkpoints/best.ckpt"

@@ -158,6 +158,17 @@ def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path, capsys
     assert "val/loss has not improved in 1 validation: " in capsys.readouterr().err
 
 
+def test_early_stopping_starts_again_with_another_length(run, tmp_path, monkeypatch):
+    settings = (*SETTINGS, "callbacks=early_stopping")
+    before = run("first", *settings, "trainer.max_steps=4")
+    monkeypatch.setattr("musicgen.cli.build.given_overrides", lambda: ["loader.length=16"])
+    last = tmp_path / "first/checkpoints/last.ckpt"
+    rows = run("first", *settings, "loader.length=16", "trainer.max_steps=9", resume=last)
+    assert float(before[2]["val/loss"]) < float(rows[5]["val/loss"])
+    (state,) = (x for x in saved(tmp_path / "first")["callbacks"].values() if "wait_count" in x)
+    assert state["best_score"] == pytest.approx(float(rows[5]["val/loss"]))
+
+
 def test_a_run_that_is_only_tested_has_its_best_weights(run, tmp_path):
     tested = run("first", *SETTINGS, "test=true")[9]["test/loss"]
     (tmp_path / "first/metrics.csv").unlink()
