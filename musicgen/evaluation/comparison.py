@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from musicgen.metrics.differences import Values, holm, paired_difference, unpaired_difference
+from musicgen.metrics.style import SIMILARITIES
 from musicgen.metrics.summary import Summary
 from musicgen.report.tables import TableRow
 
@@ -31,10 +32,11 @@ def comparison_row(comparison: Comparison) -> TableRow:
     else:
         difference = unpaired_difference(values, baseline_values)
     row: TableRow = {"measure": measure}
-    own = Summary.of(values.values())
+    similarities = measure in SIMILARITIES.values()
+    own = Summary.of(values.values(), similarities=similarities)
     row |= {name: getattr(own, name) for name in SUMMARY_COLUMNS}
     row["baseline"] = baseline
-    other = Summary.of(baseline_values.values())
+    other = Summary.of(baseline_values.values(), similarities=similarities)
     row |= {f"baseline_{name}": getattr(other, name) for name in SUMMARY_COLUMNS}
     row["difference"] = difference.mean
     row["difference_low"] = difference.low

@@ -35,8 +35,11 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
 
     Both are equally long, without the prompt; see `describe`. If no file has an original of its
     name, two sets of music are compared, each piece as a whole. Rows are those of `compare_sets`;
-    the descriptors of each continuation are in `descriptors_pieces.csv`.
+    the descriptors of each continuation are in `descriptors_pieces.csv`. Of a folder without
+    originals, the whole pieces are described, and the rows are the values of each.
     """
+    if (folder := _folder_alone(inputs)) is not None:
+        return _folder_descriptors(folder)
     if default_measure(inputs) == "descriptors":
         generated = Path(str(inputs.generated)).expanduser()
         tokenizer = read_manifest(generated).tokenizer
@@ -55,6 +58,24 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     ]
     write_csv(details, out / "descriptors_pieces.csv")
     return compare_sets(described, described_originals, seed=inputs.seed)
+
+
+def _folder_alone(inputs: Inputs) -> Path | None:
+    """Return the folder of generated files if nothing says where their originals are."""
+    if not inputs.generated or inputs.references:
+        return None
+    folder = Path(inputs.generated).expanduser()
+    return None if read_manifest(folder).references else folder
+
+
+def _folder_descriptors(folder: Path) -> list[TableRow]:
+    """Return the descriptors of each piece of a folder."""
+    pairs = _whole_pieces(folder, read_manifest(folder).tokenizer)
+    return [
+        {"piece": pair.file, "original": pair.name, "descriptor": name, "value": value}
+        for pair in track(pairs, "generated")
+        for name, value in describe(pair.continuation, pair).items()
+    ]
 
 
 def _whole_pieces(folder: Path, tokenizer: Tokenizer | None) -> list[Pair]:

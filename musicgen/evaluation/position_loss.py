@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from musicgen.console import log
+from musicgen.evaluation.comparison import Comparison, run_differences
 from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.losses import (
     UNITS,
@@ -23,10 +25,16 @@ from musicgen.evaluation.names import TRIGRAM
 from musicgen.evaluation.runs import load_runs, name_runs
 from musicgen.evaluation.training_data import open_training_data
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.position_loss import LossSummary, length_summaries, loss_curve, unit_values
+from musicgen.metrics.position_loss import (
+    LossSummary,
+    length_summaries,
+    loss_curve,
+    range_means,
+    unit_values,
+)
 from musicgen.position import SPE
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import TableRow, write_json
+from musicgen.report.tables import TableRow, write_csv, write_json
 from musicgen.text import pluralize
 from musicgen.validation import check_float, check_int
 
@@ -41,6 +49,7 @@ class Measured(NamedTuple):
     losses: Losses
     training_length: int
     pieces: Pieces
+    vocabulary: str  # its hash
 
 
 def position_loss(
@@ -51,7 +60,9 @@ def position_loss(
     Each piece has noise of its own in each draw. Runs that differ only in their seeds are one row:
     their mean, with the deviation over seeds. The trigram model is interpolated (Witten-Bell) and
     fitted to the training pieces. The table is also written as JSON, with the loss by position and
-    that of each run (Liutkus et al. 2021, figures 3 and 14, table 6).
+    that of each run (Liutkus et al. 2021, figures 3 and 14, table 6), the loss by position as a
+    figure in PNG and PDF, and the differences between each two rows of runs, paired by piece, as
+    `position_loss_differences.csv`.
 
     Args:
         num_draws: of the noise of an encoding that has any.
@@ -82,19 +93,30 @@ def position_loss(
                 model, pieces, seed=inputs.seed, name=name.name, num_draws=num_draws
             )
             found = Measured(
-                name.group, _realizations(model), losses, model.training_length, pieces
+                name.group,
+                _realizations(model),
+                losses,
+                model.training_length,
+                pieces,
+                model.content.vocabulary_hash,
             )
             measured.append(found)
             run = {"checkpoint": path, "name": name.name, "seed": model.content.config.get("seed")}
             of_each_run.append({**run, **_curve(found), "rows": _rows(found, shared)})
     pieces = Pieces(data, indices, last_position(models[0], max_factor))
     length = models[0].training_length
-    measured.append(Measured(TRIGRAM, None, trigram_losses(pieces), length, pieces))
+    trigram = Measured(
+        TRIGRAM, None, trigram_losses(pieces), length, pieces, models[0].content.vocabulary_hash
+    )
+    measured.append(trigram)
     groups = _over_seeds(measured)
     rows = [row for group in groups for row in _rows(group, shared)]
     curves = [_curve(group) for group in groups]
-    plot_loss_curves(curves, out / "position_loss.png", training_length=length)
+    for suffix in ("png", "pdf"):
+        plot_loss_curves(curves, out / f"position_loss.{suffix}", training_length=length)
     write_json({"rows": rows, "curves": curves, "runs": of_each_run}, out / "position_loss.json")
+    differences = _differences(groups[:-1], shared, seed=inputs.seed)
+    write_csv(differences, out / "position_loss_differences.csv")
     return rows
 
 
@@ -135,6 +157,31 @@ def _rows(measured: Measured, shared: Pieces) -> list[TableRow]:
     return [{**run, "part": part, **asdict(each)} for part, each in summaries.items()]
 
 
+def _differences(measured: Sequence[Measured], shared: Pieces, *, seed: int) -> list[TableRow]:
+    """Return the differences between each two of several groups of runs, paired by piece.
+
+    Losses per token are compared in ranges of positions that begin and end alike.
+    """
+    comparisons: dict[str, list[Comparison]] = {}
+    for each in measured:
+        values: dict[str, NDArray[np.float64]] = {}
+        trained = each.training_length
+        for start, factor in ((0, 1.0), *((trained, factor) for factor in FACTORS)):
+            end = round(factor * trained)
+            if end <= each.pieces.length:
+                name = f"nats per token, positions {start:,} to {end:,}"
+                values[name] = range_means(each.losses, start, end)
+        for unit in UNITS:
+            values[f"nats per {unit}"] = unit_values(*losses_by_unit(each.losses, shared, unit))
+        names = [each.pieces.data.cache.names[index] for index in each.pieces.indices]
+        realizations = "" if each.realizations is None else f", R = {each.realizations}"
+        comparisons[each.group + realizations] = [
+            Comparison(measure, dict(zip(names, of_pieces.mean((1, 2)), strict=True)), "", {})
+            for measure, of_pieces in values.items()
+        ]
+    return run_differences(comparisons, [each.vocabulary for each in measured], seed=seed)
+
+
 def _curve(measured: Measured) -> TableRow:
     """Return the loss by position of a group of runs, as plain lists."""
     run = {"run": measured.group, "R": measured.realizations}
@@ -150,7 +197,7 @@ def curve_of(losses: Losses, training_length: int) -> TableRow:
 def plot_loss_curves(
     curves: Sequence[Mapping[str, Any]], path: str | Path, *, training_length: int
 ) -> None:
-    """Plot loss curves and mark the training length.
+    """Plot loss curves with their intervals over pieces, and mark the training length.
 
     Args:
         curves: with `run` and perhaps `R` for the legend, and the values of `loss_curve`.
@@ -159,7 +206,10 @@ def plot_loss_curves(
     axes = figure.add_subplot()
     for curve in curves:
         label = curve["run"] + (f", R = {curve['R']}" if curve.get("R") else "")
-        axes.plot(curve["position"], curve["loss"], label=label)
+        (line,) = axes.plot(curve["position"], curve["loss"], label=label)
+        axes.fill_between(
+            curve["position"], curve["low"], curve["high"], color=line.get_color(), alpha=0.15
+        )
     axes.axvline(training_length, color="grey", linestyle="--", label="training length")
     axes.set(xlabel="position (tokens)", ylabel="loss (nats per token)")
     axes.grid(alpha=0.3)

@@ -149,15 +149,18 @@ def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
 def default_measure(inputs: Inputs) -> str:
     """Return the measure that `metrics=null` stands for.
 
-    It is `evaluation` of a run; of generated files `style`, or `descriptors` if `references` is a
-    folder in which no file has the name of a generated one.
+    It is `evaluation` of a run; of generated files `style`, or `descriptors` if nothing says where
+    their originals are, or if `references` is a folder in which no file has the name of one.
     """
     generated, references = inputs.generated, inputs.references
     if not generated:
         return "style" if references else "evaluation"
-    if references is None or references in SPLITS:
+    if references in SPLITS:
         return "style"
-    pieces = read_manifest(Path(generated).expanduser()).pieces
+    manifest = read_manifest(Path(generated).expanduser())
+    if references is None:
+        return "style" if manifest.references else "descriptors"
+    pieces = manifest.pieces
     prompts = [pieces.get(file, {}).get("prompt", file) for file in prompt_files(generated)]
     stems = {_stem(name) for name in prompts}
     reference_stems = {_stem(name) for name in prompt_files(references)}

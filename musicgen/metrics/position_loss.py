@@ -62,18 +62,29 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDA
             nats: entry n belongs to the target at position n. NaN marks padding.
 
     Returns:
-        `position`, the middle of each bucket; `loss`, NaN without targets; `num_targets`.
+        `position`, the middle of each bucket; `loss`, NaN without targets; `low` and `high`, the
+        interval of the loss over pieces, NaN with fewer than two; `num_targets`.
     """
-    pieces = [piece.reshape(-1, piece.shape[-1]).mean(0) for piece in losses]
-    loss = np.concatenate([np.empty(0), *pieces])
-    index = np.concatenate([np.empty(0, np.int64), *(np.arange(len(x)) for x in pieces)]) // bucket
-    num_buckets = int(index.max(initial=-1)) + 1
-    valid = ~np.isnan(loss)
-    count = np.bincount(index[valid], minlength=num_buckets)
-    total = np.bincount(index[valid], weights=loss[valid], minlength=num_buckets)
-    mean = np.divide(total, count, out=np.full(num_buckets, np.nan), where=count > 0)
+    num_buckets = -(-max((piece.shape[-1] for piece in losses), default=0) // bucket)
+    loss, low, high = np.full((3, num_buckets), np.nan)
+    num_targets = np.zeros(num_buckets, np.int64)
+    for number in range(num_buckets):
+        part = slice(number * bucket, (number + 1) * bucket)
+        inside = [piece.reshape(-1, piece.shape[-1]).mean(0)[part] for piece in losses]
+        counts = [int((~np.isnan(each)).sum()) for each in inside]
+        with_targets = [(each, count) for each, count in zip(inside, counts, strict=True) if count]
+        num_targets[number] = sum(counts)
+        if with_targets:
+            summary = Summary.of(unit_values(*zip(*with_targets, strict=True))[:, 0, 0])
+            loss[number], low[number], high[number] = summary.mean, summary.low, summary.high
     middles = bucket * (np.arange(num_buckets) + 0.5)
-    return {"position": middles, "loss": mean, "num_targets": count}
+    return {
+        "position": middles,
+        "loss": loss,
+        "low": low,
+        "high": high,
+        "num_targets": num_targets,
+    }
 
 
 def length_summaries(
@@ -91,12 +102,24 @@ def length_summaries(
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
         for factor in factors
     }
+    return {
+        name: LossSummary.of_runs(range_means(losses, start, end))
+        for name, (start, end) in ranges.items()
+    }
+
+
+def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[np.float64]:
+    """Return the mean loss of each piece from position `start` to before `end`.
+
+    Args:
+        losses: as for `loss_curve`.
+
+    Returns:
+        [pieces, seeds, draws]; NaN without targets.
+    """
     pieces = [np.array(piece, ndmin=3) for piece in losses]
-    summaries = {}
-    for name, (start, end) in ranges.items():
-        means = [np.apply_along_axis(mean_of_valid, -1, piece[..., start:end]) for piece in pieces]
-        summaries[name] = LossSummary.of_runs(np.array(means))
-    return summaries
+    means = [np.apply_along_axis(mean_of_valid, -1, piece[..., start:end]) for piece in pieces]
+    return np.array(means)
 
 
 def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[np.float64]:

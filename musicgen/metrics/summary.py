@@ -23,15 +23,21 @@ class Summary:
     high: float
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Summary:
-        """Return the summary of values; NaN values are skipped and counted."""
+    def of(cls, values: Iterable[float], *, similarities: bool = False) -> Summary:
+        """Return the summary of values; NaN values are skipped and counted.
+
+        Args:
+            similarities: the values lie between 0 and 1, and so does the interval.
+        """
         array = np.fromiter(values, dtype=float)
         valid = array[~np.isnan(array)]
         n, skipped, mean = len(valid), len(array) - len(valid), mean_of_valid(array)
         if n < 2:
             return cls(n, skipped, mean, np.nan, np.nan, np.nan)
         std = float(valid.std(ddof=1))
-        return cls(n, skipped, mean, std, *mean_interval(mean, std / np.sqrt(n), n - 1))
+        interval = similarity_interval if similarities else mean_interval
+        low, high = interval(mean, std / np.sqrt(n), n - 1)
+        return cls(n, skipped, mean, std, low, high)
 
 
 def mean_interval(mean: float, error: float, degrees: float) -> tuple[float, float]:
@@ -49,6 +55,19 @@ def mean_interval(mean: float, error: float, degrees: float) -> tuple[float, flo
 
     half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2) * error) or np.nan
     return mean - half, mean + half
+
+
+def similarity_interval(mean: float, error: float, degrees: float) -> tuple[float, float]:
+    """Return the interval of a mean of values between 0 and 1, in which it lies as well.
+
+    It is `mean_interval` on the scale of log(x / (1 - x)), to which the delta method (Cramér 1946)
+    brings the standard error. The arguments are those of `mean_interval`.
+    """
+    if not 0 < mean < 1:  # all values are equal
+        return np.nan, np.nan
+    logit = float(np.log(mean / (1 - mean)))
+    low, high = mean_interval(logit, error / (mean * (1 - mean)), degrees)
+    return float(1 / (1 + np.exp(-low))), float(1 / (1 + np.exp(-high)))
 
 
 def mean_of_valid(values: np.ndarray) -> float:

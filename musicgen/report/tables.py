@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from rich.table import Table
@@ -31,12 +31,16 @@ def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
     NaN, None and missing values become empty cells.
     """
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
+    _write_rows(rows, text, delimiter=",")
+    write_text(path, text.getvalue())
+
+
+def _write_rows(rows: Sequence[Mapping[str, Any]], file: TextIO, *, delimiter: str) -> None:
+    writer = csv.DictWriter(file, _columns(rows), delimiter=delimiter, lineterminator="\n")
     writer.writeheader()
     writer.writerows(
         {k: "" if _missing(v) else csv_cell(v) for k, v in row.items()} for row in rows
     )
-    write_text(path, text.getvalue())
 
 
 def write_json(content: Any, path: str | Path) -> None:
@@ -50,6 +54,17 @@ def write_json(content: Any, path: str | Path) -> None:
         return None if _missing(value) else value
 
     write_text(path, json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n")
+
+
+def as_tsv(rows: Sequence[Mapping[str, Any]], title: str) -> str:
+    """Return rows as tab-separated values, below a line of `#` and the title.
+
+    NaN, None and missing values become empty cells.
+    """
+    text = io.StringIO(newline="")
+    text.write(f"# {title}\n")
+    _write_rows(rows, text, delimiter="\t")
+    return text.getvalue()
 
 
 def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Table:
@@ -93,7 +108,12 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
         samples = groups.setdefault(tuple(kept.items()), {})
         samples.setdefault(row.get("original", row["piece"]), []).append(row["value"])
     means = {k: [mean_of_valid(np.array(x)) for x in each.values()] for k, each in groups.items()}
-    return [{**dict(key), **asdict(Summary.of(values))} for key, values in means.items()]
+    summaries = []
+    for key, values in means.items():
+        row = dict(key)
+        # Only the rows of style similarities have a profile.
+        summaries.append({**row, **asdict(Summary.of(values, similarities="profile" in row))})
+    return summaries
 
 
 def readable(rows: Iterable[TableRow]) -> list[TableRow]:

@@ -97,6 +97,18 @@ def test_attention_properties(here, workplace):
     rows = list(csv.DictReader((workplace / "att/attention_properties.csv").open()))
     assert len(rows) == 2 * 2 * 9  # runs, layers, ranges
     assert all(0 <= float(row[name]) <= 1 for row in rows for name in "TM")
+    differences = list(csv.DictReader((workplace / "att/position_loss_differences.csv").open()))
+    losses = list(csv.DictReader((workplace / "att/position_loss.csv").open()))
+    runs = list(dict.fromkeys(row["run"] for row in losses))[:2]  # before the trigram model
+    first, second = (
+        next(row for row in losses if (row["run"], row["part"]) == (run, "nats per note"))
+        for run in runs
+    )
+    by_note = next(row for row in differences if row["measure"] == "nats per note")
+    expected = float(second["mean"]) - float(first["mean"])
+    assert float(by_note["difference"]) == pytest.approx(expected)
+    assert "nats per token, positions 0 to 64" in {row["measure"] for row in differences}
+    assert (workplace / "att/position_loss.pdf").read_bytes().startswith(b"%PDF")
     pictures = {path.name for path in (workplace / "att").glob("*.png")}
     kinds = "maps", "identical_tokens"
     maps = {f"attention_{kind}_{i}.png" for kind, i in product(kinds, "01")}
@@ -177,10 +189,10 @@ def seeds(workplace):
 def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, seeds):
     runs = "runs=[seed 1,seed 2,another]"
     done = succeed(here(workplace, "evaluate.py", *LOSSES, runs, "out=seeds"))
-    header = next(line for line in done.stdout.splitlines() if "mean" in line)
-    assert [cell.strip() for cell in header.split("┃")[1:-1]] == [
-        *("run", "R", "part", "n", "mean", "draw_std", "seed_std")
-    ]
+    title, *printed = done.stdout.splitlines()
+    assert title == "# position_loss"
+    stored = (workplace / "seeds/position_loss.csv").read_text().splitlines()
+    assert [line.replace("\t", ",") for line in printed] == stored
     rows = {
         (row["run"], row["part"]): row
         for row in csv.DictReader((workplace / "seeds/position_loss.csv").open())

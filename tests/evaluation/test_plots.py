@@ -5,7 +5,7 @@ import numpy as np
 from musicgen.evaluation.attention_properties import attention_brightness
 from musicgen.evaluation.position_loss import plot_loss_curves
 
-CURVE = {"position": [1, 2], "loss": [3.0, 2.0]}
+CURVE = {"position": [1, 2], "loss": [3.0, 2.0], "low": [2.5, 1.0], "high": [3.5, 3.0]}
 
 
 def test_brightness():

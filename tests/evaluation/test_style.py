@@ -28,6 +28,7 @@ from musicgen.metrics.style import (
     style_profiles,
 )
 from musicgen.midi import Score, TimeSignature, Track, loads, notes_from, write
+from musicgen.report.tables import summarise
 from musicgen.tokenization.base import Tokenizer
 
 REMI = {"_target_": "musicgen.tokenization.REMI"}
@@ -210,6 +211,17 @@ def test_descriptors_of_the_own_continuation_are_the_originals(tmp_path, inputs,
         else:
             assert float(own[name]) == pytest.approx(row["originals"])
             assert (float(own[name]) + float(moved[name])) / 2 == pytest.approx(row["generated"])
+
+
+def test_a_folder_alone_is_described(tmp_path, inputs, measure):
+    given = inputs(generated=str(tmp_path))
+    for i in range(3):
+        write(beats(*range(i, 4 * i + 4)), tmp_path / f"a{i}.mid")
+    assert default_measure(given) == "descriptors"
+    rows = summarise(measure("descriptors")(given, tmp_path))
+    (found,) = (row for row in rows if row["descriptor"] == "notes_per_bar")
+    per_bar = [4.0, 7 / 2, 10 / 3]  # 4 notes in a bar, 7 in 2, 10 in 3
+    assert (found["n"], found["mean"]) == (3, pytest.approx(np.mean(per_bar)))
 
 
 def test_folders_without_pairs_are_compared_as_sets(tmp_path, inputs, measure):

@@ -24,6 +24,18 @@ def test_curve_by_hand():
     np.testing.assert_allclose(curve["loss"], [4 / 3, 4, NAN, NAN])
 
 
+def test_intervals_of_a_curve_by_hand():
+    pieces = [np.array([1.0, 3.0]), np.array([4.0, 4.0]), np.array([2.0])]
+    curve = loss_curve(pieces, bucket=2)
+    # The ratio of sums is 14 / 5, so pieces deviate by -1.6, 2.4 and -0.8 from 2.8 times their
+    # numbers of targets, which have the mean 5 / 3; Student's t is 4.3027 for 2 degrees.
+    error = math.sqrt((1.6**2 + 2.4**2 + 0.8**2) / 2 / 3) / (5 / 3)
+    assert curve["loss"][0] == pytest.approx(14 / 5)
+    assert curve["high"][0] - 14 / 5 == pytest.approx(4.3027 * error, rel=1e-4)
+    assert 14 / 5 - curve["low"][0] == pytest.approx(4.3027 * error, rel=1e-4)
+    assert np.isnan(loss_curve(pieces[:1], bucket=2)["low"]).all()
+
+
 def test_summaries_by_hand():
     pieces = [
         np.array([1.0, 3.0, 5.0, 5.0, 9.0, 9.0, 9.0, 9.0]),

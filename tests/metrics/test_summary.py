@@ -36,6 +36,17 @@ def test_intervals_hold_the_true_mean(draw, mean, least, n):
     assert all(x.std == 0 for x in summaries if math.isnan(x.low))
 
 
+@pytest.mark.parametrize("n", [6, 12])
+def test_intervals_of_similarities_stay_between_0_and_1(n):
+    draws = np.random.default_rng(2).beta(9, 0.5, (2000, n))  # with a mean of 18/19
+    summaries = [Summary.of(values, similarities=True) for values in draws]
+    assert all(0 < x.low < x.mean < x.high < 1 for x in summaries)
+    assert any(x.high > 1 for x in map(Summary.of, draws))
+    # Those of Student's t hold it in 87%.
+    assert np.mean([x.low <= 18 / 19 <= x.high for x in summaries]) > 0.91
+    assert math.isnan(Summary.of([1.0, 1.0], similarities=True).high)
+
+
 def test_few_or_equal_values():
     empty = Summary.of([math.nan])
     assert (empty.n, empty.skipped) == (0, 1)

@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import math
@@ -6,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from musicgen.files import read_csv
-from musicgen.report.tables import as_table, readable, summarise, write_csv, write_json
+from musicgen.report.tables import as_table, as_tsv, readable, summarise, write_csv, write_json
 
 A, B = "a,b [x].mid", 'Señor "é".mid'
 ROWS = [{"piece": A, "loss": 1.25}, {"piece": B, "loss": math.nan, "n": 3}]
@@ -44,6 +45,15 @@ def test_table_shows_every_cell():
     assert any("a,b [x].mid" in line and "1.2500" in line and "n/a" in line for line in lines)
     assert any("Señor" in line and "n/a" in line and "3" in line for line in lines)
     assert any("zero" in line and " 0.0000 " in line for line in lines)  # without a sign
+
+
+def test_a_pipe_gets_every_column_of_every_row():
+    rows = [*ROWS, {"piece": 90 * "long "}]
+    title, *lines = as_tsv(rows, "losses").splitlines()
+    assert title == "# losses"
+    found = list(csv.DictReader(lines, delimiter="\t"))
+    assert [row["piece"] for row in found] == [row["piece"] for row in rows]
+    assert [(row["loss"], row["n"]) for row in found] == [("1.25", ""), ("", "3"), ("", "")]
 
 
 def test_rows_by_piece_are_summarised_by_all_other_columns():
