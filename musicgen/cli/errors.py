@@ -25,6 +25,15 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.package_data import choices
 
 USER_ERROR, INTERRUPTED = 2, 130  # statuses at exit
+_TRAIN_PACKAGES = (  # modules of the extra `train`
+    "pytorch_lightning",
+    "wandb",
+    "matplotlib",
+    "PIL",
+    "muspy",
+    "miditoolkit",
+    "pretty_midi",
+)
 _NO_SPACE = ("ENOSPC", "EDQUOT")
 _NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG")
 _PACKAGE = str(Path(__file__).parents[1])
@@ -70,6 +79,7 @@ def describe(error: BaseException) -> str | None:
     if isinstance(error, UserError):
         return text
     line = _configuration_line(error, text) or _system_line(error, text)
+    line = line or _missing_package_line(error)
     if line is None and isinstance(error, ModuleNotFoundError) and section.startswith("logger."):
         line = f"{section[:-1]}: {text}; install it, or leave logger out"
     own_text = isinstance(error, HydraException) and not isinstance(error, InstantiationException)
@@ -120,6 +130,14 @@ def _system_line(error: BaseException, text: str) -> str | None:
         named = ", ".join(argument for argument in sys.argv if "~" in argument[1:])
         return f"{named}: no user has the name after ~; give the whole path"
     return None
+
+
+def _missing_package_line(error: BaseException) -> str | None:
+    """Return the line of a package that is missing because its extra was not installed."""
+    cause = error.__cause__ if type(error) is ImportError else error  # Hydra's, of a missing class
+    if not isinstance(cause, ModuleNotFoundError) or cause.name not in _TRAIN_PACKAGES:
+        return None
+    return f"{cause.name} is not installed; run: pip install -e '.[train]'"
 
 
 def check_types(cfg: DictConfig) -> None:

@@ -1,5 +1,7 @@
 """Position loss: the cross-entropy of models by position, within the training length and beyond."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -51,6 +53,14 @@ class Measured(NamedTuple):
     pieces: Pieces
     vocabulary: str  # its hash
 
+    @classmethod
+    def of(cls, model: MusicModel, group: str, losses: Losses, pieces: Pieces) -> Measured:
+        """Return the losses of a model of a group on pieces, with what is known of the model."""
+        position = model.model.position
+        realizations = (position.num_realizations or "exact") if isinstance(position, SPE) else None
+        vocabulary = model.content.vocabulary_hash
+        return cls(group, realizations, losses, model.training_length, pieces, vocabulary)
+
 
 def position_loss(
     inputs: Inputs, out: Path, *, num_draws: int, num_realizations: Any, max_factor: float
@@ -92,23 +102,14 @@ def position_loss(
             losses = piece_losses(
                 model, pieces, seed=inputs.seed, name=name.name, num_draws=num_draws
             )
-            found = Measured(
-                name.group,
-                _realizations(model),
-                losses,
-                model.training_length,
-                pieces,
-                model.content.vocabulary_hash,
-            )
+            found = Measured.of(model, name.group, losses, pieces)
             measured.append(found)
             run = {"checkpoint": path, "name": name.name, "seed": model.content.config.get("seed")}
             of_each_run.append({**run, **_curve(found), "rows": _rows(found, shared)})
     pieces = Pieces(data, indices, last_position(models[0], max_factor))
     length = models[0].training_length
-    trigram = Measured(
-        TRIGRAM, None, trigram_losses(pieces), length, pieces, models[0].content.vocabulary_hash
-    )
-    measured.append(trigram)
+    trigram = Measured.of(models[0], TRIGRAM, trigram_losses(pieces), pieces)
+    measured.append(trigram._replace(realizations=None))
     groups = _over_seeds(measured)
     rows = [row for group in groups for row in _rows(group, shared)]
     curves = [_curve(group) for group in groups]
@@ -118,14 +119,6 @@ def position_loss(
     differences = _differences(groups[:-1], shared, seed=inputs.seed)
     write_csv(differences, out / "position_loss_differences.csv")
     return rows
-
-
-def _realizations(model: MusicModel) -> Any:
-    """Return SPE's number of realizations, `exact` of its limit, None of another encoding."""
-    position = model.model.position
-    if not isinstance(position, SPE):
-        return None
-    return position.num_realizations or "exact"
 
 
 def _over_seeds(measured: Sequence[Measured]) -> list[Measured]:

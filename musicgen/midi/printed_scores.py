@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -109,7 +110,10 @@ def _engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, obj
 
     Raises:
         ValueError: it is damaged, or takes too much time or memory.
+        UserError: verovio is missing.
     """
+    if find_spec("verovio") is None:
+        raise UserError("MEI and Humdrum need verovio; run: pip install -e '.[scores]'")
     program = Path(__file__).with_name("engrave.py")
     command = [sys.executable, "-P", str(program), form, expand]
     try:
