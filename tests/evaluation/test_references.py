@@ -1,7 +1,7 @@
 """Prompts by name, and the originals of generated pieces."""
 
-from musicgen.evaluation.references import prompt_files
-from musicgen.midi import read
+from musicgen.evaluation.references import Pair, prompt_files
+from musicgen.midi import Score, Track, notes_from, read
 
 TUNE = "X:{}\nM:4/4\nL:1/4\nK:C\n{}|\n\n"
 
@@ -16,3 +16,14 @@ def test_each_tune_of_a_book_is_a_prompt(tmp_path):
     assert read(second["book.abc/2"]).notes["pitch"].tolist() == [67, 69, 71, 72]
     book.write_text(TUNE.format(1, "CDEF"))
     assert prompt_files(str(book)) == {"book.abc": book}
+
+
+def test_an_original_continuation_is_as_long_as_the_new_one():
+    """Both have their own ticks: a prompt of 4 beats, and 3 beats of music after it."""
+    quarters = [(480 * beat, 480, 60 + beat, 64) for beat in range(12)]
+    original = Score(480, [Track("Piano", notes=notes_from(quarters))])
+    new = Score(24, [Track("Piano", notes=notes_from([(0, 24, 50, 64), (24, 48, 51, 64)]))])
+    pair = Pair("new.mid", "old.mid", new, original, prompt_beats=4)
+    found = pair.original_continuation()
+    assert found.notes["pitch"].tolist() == [64, 65, 66]
+    assert found.notes["onset"].tolist() == [0, 480, 960]

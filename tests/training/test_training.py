@@ -79,21 +79,28 @@ def test_copy_heads_learn_in_bf16(run, precision):
         assert float(rows[step]["train/loss"]) == pytest.approx(loss, rel=0.01)
 
 
-def test_redraw_frequency():
-    favor = FAVOR(4, 0.5)
+def test_redraw_frequency(monkeypatch):
+    favor, keys = FAVOR(4, 0.5), []
     module = torch.nn.ModuleList([favor])
+    redraw = favor.redraw
+    monkeypatch.setattr(favor, "redraw", lambda key: keys.append(key) or redraw(key))
 
-    def draws(callback: RedrawFeatures, steps: int) -> list[int]:
+    def draws(callback: RedrawFeatures, batches: int, accumulated: int = 1) -> list[int]:
+        """The batches before which features are redrawn."""
         at = []
-        for step in range(steps):
+        for batch in range(batches):
             before = favor.omega.clone()
-            trainer = type("Trainer", (), {"global_step": step, "accumulate_grad_batches": 1})
-            callback.on_train_batch_start(trainer, module, None, step)
-            if not torch.equal(favor.omega, before):
-                at.append(step)
+            step = batch // accumulated
+            state = {"global_step": step, "accumulate_grad_batches": accumulated}
+            keys.clear()
+            callback.on_train_batch_start(type("Trainer", (), state), module, None, batch)
+            assert torch.equal(favor.omega, before) == (not keys)
+            at += [batch] * len(keys)
         return at
 
     assert draws(RedrawFeatures(every=4), 13) == [4, 8, 12]
+    # All batches of a step have the same features.
+    assert draws(RedrawFeatures(every=2), 24, accumulated=4) == [8, 16]
     often = draws(RedrawFeatures(probability=0.25, seed=3), 400)
     assert 70 < len(often) < 130
     assert draws(RedrawFeatures(probability=0.25, seed=3), 400) == often

@@ -95,6 +95,25 @@ def test_random_windows_are_full_and_uniform_over_their_bars(tmp_path):
     assert end == pytest.approx(4000 / 16 + expected, abs=100)
 
 
+def test_earlier_bars_replace_what_augmentation_removes(tmp_path, monkeypatch):
+    """Without velocities the end of a piece is short; only what was drawn as the end stays so."""
+    tokenizer = REMI(max_transposition=0)
+    pieces = cache_of([compose_pop(0, 0)], tokenizer, tmp_path)
+    velocities = tokenizer.families["Velocity"]
+
+    def crop(tokens, starts, length, **options):
+        rest = tokens[starts[0, 0] :]
+        return rest[~np.isin(rest, velocities)][:length]
+
+    monkeypatch.setattr(tokenizer.augmentation, "crop", crop)
+    length = len(pieces[0]) // 3
+    stream = TrainingWindows(pieces, [0], tokenizer, length, 0)
+    lengths = [len(stream[item][0]) for item in range(1000)]
+    num_starts = np.count_nonzero(pieces.crop_starts(0)[:, 0] < len(pieces[0]) - length)
+    share_of_ends = 1 / 16 + 15 / 16 / num_starts
+    assert np.mean(np.array(lengths) <= length) == pytest.approx(share_of_ends, abs=0.04)
+
+
 def test_windows_from_the_beginning_may_skip_groups_of_four_bars(tmp_path):
     scores = [compose_pop(3, 0), compose_pop(3, 1).clip(0, 7 * 4 * 480)]
     pieces = cache_of(scores, UNMOVED, tmp_path)

@@ -1,0 +1,43 @@
+"""Random changes of training crops, by the shares and distances that they have."""
+
+import numpy as np
+
+from musicgen.tokenization import REMI, Songs
+from tests.tokenization.test_songs import PARTS, SONGS, song
+
+
+def test_a_scramble_moves_values_within_their_reach():
+    """A pitch becomes another of the crop up to 7 semitones away, a duration up to 3 ids."""
+    remi = REMI()
+    pitch, duration = (remi.families[name].start for name in ("Pitch", "Duration"))
+    window = np.array([pitch, pitch + 7, pitch + 8, duration, duration + 3, duration + 4])
+    rng = np.random.default_rng(0)
+    found = np.array([remi.augmentation.scramble(window, rng) for _ in range(300)])
+    assert [sorted({*column}) for column in found.T.tolist()] == [
+        [pitch, pitch + 7],
+        [pitch, pitch + 7, pitch + 8],
+        [pitch + 7, pitch + 8],
+        [duration, duration + 3],
+        [duration, duration + 3, duration + 4],
+        [duration + 3, duration + 4],
+    ]
+    unchanged = np.mean(np.all(found == window, axis=1))
+    assert 0.45 < unchanged < 0.6  # half, and the draws of the same values
+
+
+def test_other_parts_lead_in_their_share_of_the_crops():
+    """One of three parts alone leads in half of these, and any set of parts in the others.
+
+    Of the 16 sets of these parts and chords, 6 give an order that one part alone gives: {Voice},
+    {Piano}, {Piano, Drums}, {Drums}, {Drums, Chords}, and {Drums, Chords, Voice}.
+    """
+    tokens, rng = SONGS.encode(song()), np.random.default_rng(0)
+    alone = [
+        SONGS.part_order.lead(tokens, [part == name for part in PARTS]).tolist()
+        for name in ("Voice", "Piano", "Drums")
+    ]
+    for probability in (0.1, 1):
+        songs = Songs(**SONGS.settings() | {"lead_probability": probability})
+        crops = [songs.part_order.rearrange(tokens, rng).tolist() for _ in range(2000)]
+        share = np.mean([crop in alone for crop in crops])
+        assert abs(share - probability * (1 / 2 + 6 / 16 / 2)) < 0.03
