@@ -3,6 +3,7 @@
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_state import CopySettings
 from musicgen.models.heads import SequenceHead
+from musicgen.models.layer_outputs import layer_outputs
 from musicgen.models.state import ModelState
 from musicgen.models.transformer import Transformer, parameter_count
 
@@ -12,5 +13,6 @@ __all__ = [
     "SequenceHead",
     "Transformer",
     "check_compatible",
+    "layer_outputs",
     "parameter_count",
 ]

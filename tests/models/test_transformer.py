@@ -1,4 +1,5 @@
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch import nn
 
 from musicgen.attention import ELU, FAVOR, GaussianSpan, LinearAttention, ReLU, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.models import SequenceHead, check_compatible, parameter_count
+from musicgen.models import SequenceHead, check_compatible, layer_outputs, parameter_count
 from musicgen.position import PermuteFormer, RoPE, SineSPE, Site, TransformerXL
 from tests.models.builders import random_tokens, small
 
@@ -132,3 +133,13 @@ WRONG = {
 def test_settings_that_cannot_be_name_themselves_and_the_cure(message, settings):
     with pytest.raises(UserError, match=f"^{message}"):
         small(**settings)
+
+
+def test_layer_outputs_are_those_of_the_residual_stream():
+    model, ids = small(num_layers=3), random_tokens(2, 7)
+    outputs = layer_outputs(model, ids)
+    assert [each.shape for each in outputs] == 3 * [(2, 7, 12)]
+    last = outputs[-1] if model.norm is None else model.norm(outputs[-1], None)
+    torch.testing.assert_close(last, model.hidden(ids)[0])
+    assert not any(torch.allclose(a, b) for a, b in pairwise(outputs))
+    assert not any(layer._forward_hooks for layer in model.layers)
