@@ -4,11 +4,15 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from musicgen.console import log
-from musicgen.data.preparation import EncodedCorpus
+from musicgen.data.preparation import EncodedCorpus, Shard
 
 
 def main(cfg: DictConfig) -> None:
-    """Encode the corpus of `data` with the tokenizer, into the cache of `loader`."""
+    """Encode the corpus of `data` with the tokenizer, into the cache of `loader`; or a shard."""
     tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     corpus = EncodedCorpus.of(instantiate(cfg.data, _convert_="all"), tokenizer, cfg.loader)
-    log(f"ready: {len(corpus.cache)} pieces in {corpus.cache.folder}")
+    if cfg.shard is None:
+        log(f"ready: {len(corpus.cache)} pieces in {corpus.cache.folder}")
+        return
+    corpus.encode_shard(Shard.parse(str(cfg.shard)))
+    log(f"ready: shard {cfg.shard} in {corpus.folder}; without shard= all are joined")

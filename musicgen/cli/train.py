@@ -69,13 +69,27 @@ def main(cfg: DictConfig) -> float | None:
             log(note)
         if cfg.train:
             fit(trainer, module, data, recorder)
-        if cfg.test:
-            best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
-            if cfg.resume and not cfg.train:
-                best = find_checkpoint(str(recorder.folder))
-            trainer.test(module, data, ckpt_path=best, verbose=trainer.is_global_zero)
+        validate_and_test(cfg, trainer, module, data)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return None if score is None else float(score)
+
+
+def validate_and_test(
+    cfg: DictConfig, trainer: pl.Trainer, module: TrainingModule, data: Any
+) -> None:
+    """Log the losses of the best weights: of all validation pieces, if training left out some.
+
+    With `test`, also that of the test pieces.
+    """
+    best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
+    if cfg.train and isinstance(data, MusicDataModule) and data.samples_validation():
+        (found,) = trainer.validate(module, data, ckpt_path=best, verbose=False)
+        if trainer.is_global_zero:
+            log(f"validation loss of all pieces: {found['val_all/loss']:.4f}")
+    if cfg.test:
+        if cfg.resume and not cfg.train:
+            best = find_checkpoint(cfg.paths.output_dir)
+        trainer.test(module, data, ckpt_path=best, verbose=trainer.is_global_zero)
 
 
 class RunRecorder(pl.Callback):

@@ -2,23 +2,25 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pytorch_lightning.trainer.states import TrainerFn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from musicgen.batches import IGNORED, Batch, StreamDataModule
-from musicgen.data.corpora.base import Corpus
+from musicgen.data.corpora.base import Corpus, evenly_spaced
 from musicgen.data.preparation.cache import TokenCache
 from musicgen.data.preparation.prepare import ENCODING, EncodedCorpus
 from musicgen.errors import ParameterError
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
-from musicgen.validation import check_choice, check_float
+from musicgen.validation import check_choice, check_float, check_int
 
 WindowStart = Literal["random", "beginning"]
 Window = tuple[NDArray[np.int64], int]  # tokens, and the grid steps in a bar of their piece
@@ -177,6 +179,7 @@ class MusicDataModule(StreamDataModule):
 
     Args:
         window, skip_beginning, scramble: of training windows, see `TrainingWindows`.
+        val_pieces: pieces of a validation while training, evenly spaced; None: all.
         coordinates: names of the columns of `Batch.positions`, see `Coordinates`.
         settings: of `EncodedCorpus` and `StreamDataModule`; a pass is one crop of each piece.
 
@@ -192,21 +195,24 @@ class MusicDataModule(StreamDataModule):
         window: WindowStart,
         skip_beginning: float,
         scramble: float,
+        val_pieces: int | None,
         coordinates: Sequence[str] = ("index",),
         **settings: Any,
     ) -> None:
         encoding = {name: settings.pop(name) for name in ENCODING & settings.keys()}
         super().__init__(coordinates=coordinates, **settings)
+        self.prepare_data_per_node = False  # all machines read the cache that one has made
         self.encoded = EncodedCorpus(corpus, tokenizer, **encoding)
         check_choice("window", window, get_args(WindowStart))
         check_float("skip_beginning", skip_beginning, maximum=1)
         check_float("scramble", scramble, maximum=1)
+        check_int("val_pieces", val_pieces, none_means="all")
         if skip_beginning and window != "beginning":
             raise ParameterError(
                 "skip_beginning", skip_beginning, "expected 0, or window=beginning"
             )
         Coordinates(tokenizer).check(coordinates)
-        self.tokenizer = tokenizer
+        self.tokenizer, self.val_pieces = tokenizer, val_pieces
         self.windows: dict[str, Any] = {
             "window": window,
             "skip_beginning": skip_beginning,
@@ -217,6 +223,12 @@ class MusicDataModule(StreamDataModule):
         """Encode the corpus, in one process."""
         _ = self.encoded.cache
 
+    def setup(self, stage: str) -> None:
+        """Open the cache, which the first process names to the others: these list no file."""
+        assert self.trainer is not None
+        folder = self.encoded.cache.folder if self.trainer.is_global_zero else Path()
+        self.encoded.open_cache(self.trainer.strategy.broadcast(folder))
+
     def train_dataloader(self) -> DataLoader:
         pieces = self.encoded.split("train")
         corpus = self.encoded.cache, pieces, self.tokenizer
@@ -225,8 +237,17 @@ class MusicDataModule(StreamDataModule):
         min_length = self.length if self.on_gpu() else 0
         return self._loader(windows, min_length, batch_sampler=self.stream(len(pieces)))
 
+    def samples_validation(self) -> bool:
+        """Return whether validations while training leave out pieces."""
+        return self.val_pieces is not None and len(self.encoded.split("val")) > self.val_pieces
+
+    def _fits(self) -> bool:
+        return self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
+
     def eval_dataloader(self, split: str) -> DataLoader:
         pieces = self.encoded.split(split)
+        if split == "val" and self._fits() and self.samples_validation():
+            pieces = evenly_spaced(pieces, self.val_pieces)
         rank, world_size = self.process()
         # A process without a batch would leave the others waiting for it: it gets one without
         # targets.

@@ -7,6 +7,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import FSDPStrategy
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim import Optimizer
@@ -131,7 +132,9 @@ class TrainingModule(pl.LightningModule):
     test_step = validation_step
 
     def on_validation_epoch_end(self) -> None:
-        self._log_means("val")
+        # Validations while training may leave out pieces, see `MusicDataModule`.
+        fits = self.trainer.state.fn == TrainerFn.FITTING
+        self._log_means("val" if fits else "val_all")
 
     def on_test_epoch_end(self) -> None:
         self._log_means("test")

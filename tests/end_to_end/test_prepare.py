@@ -24,6 +24,17 @@ def test_duplicates_are_named_and_pieces_left_out_by_name(here, tmp_path):
     assert_one_line(here(tmp_path, SCRIPT, *corpus), " data.exclude=test/3.mid: expected the name")
 
 
+def test_a_sweep_encodes_shards_that_are_joined(here, tmp_path):
+    corpus = ["data.num_pieces=6", f"paths.data_dir={tmp_path}/data"]
+    done = succeed(here(tmp_path, SCRIPT, "-m", "shard=1/2,2/2", *corpus))
+    assert done.stderr.count("3 pieces read in") == 2
+    done = succeed(here(tmp_path, SCRIPT, *corpus))
+    assert " read in" not in done.stderr
+    assert "ready: 6 pieces in " in done.stderr
+    wrong = " shard=3/2: expected a part and their number, such as 3/64"
+    assert_one_line(here(tmp_path, SCRIPT, "shard=3/2", *corpus), wrong)
+
+
 def test_a_full_disk_is_one_line(here, workplace, small_disk):
     (small_disk / "ballast").write_bytes(bytes(4 * 2**20 - 2**15))
     corpus = [f"paths.data_dir={small_disk}/data", "data.num_pieces=20"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from musicgen.attention import FAVOR
+from musicgen.data import loading
 from musicgen.models import Transformer
 from musicgen.training.callbacks import RedrawFeatures
 from musicgen.training.checkpointing import SaveLast
@@ -113,3 +114,26 @@ def test_grooves_teach_how_many_notes_sound_at_once(run, tmp_path):
     assert len(sampling["max_notes"]) == 5
     assert all(1 <= number <= 12 for number in sampling["max_notes"])
     assert max(sampling["max_notes"]) > 2
+
+
+def test_a_validation_while_training_takes_some_pieces_and_the_end_all(run, monkeypatch, capsys):
+    """The loss of all at the end is that of the best weights, as a validation of all says it."""
+    sizes, windows = [], loading.EvalWindows.__init__
+
+    def count(self, cache, pieces, length):
+        sizes.append(len(pieces))
+        windows(self, cache, pieces, length)
+
+    monkeypatch.setattr(loading.EvalWindows, "__init__", count)
+    settings = ("loader.val_fraction=0.5", "data.num_pieces=12", "trainer.max_steps=3")
+    whole = run("whole", *settings)
+    (num_pieces,) = set(sizes)
+    assert num_pieces > 2
+    sizes.clear()
+    some = run("some", *settings, "loader.val_pieces=2")
+    assert sizes == [2, num_pieces]
+    (step,) = (step for step, row in whole.items() if "val/loss" in row)
+    assert some[step]["val/loss"] != whole[step]["val/loss"]
+    (last,) = (row for row in some.values() if "val_all/loss" in row)
+    assert float(last["val_all/loss"]) == pytest.approx(float(whole[step]["val/loss"]), abs=1e-6)
+    assert "validation loss of all pieces: " in capsys.readouterr().err

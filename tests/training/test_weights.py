@@ -104,7 +104,7 @@ def fit(folder: Path, batch_size: int, module: TrainingModule | None = None, **k
     weights = module.state_dict()
     trainer.limit_val_batches = 1.0
     (val,) = trainer.validate(module, datamodule=data, verbose=False)
-    return {"weights": weights, "train": losses, "norms": norms, "val": val["val/loss"]}
+    return {"weights": weights, "train": losses, "norms": norms, "val": val["val_all/loss"]}
 
 
 def assert_same(found: dict, expected: dict) -> None:
@@ -187,8 +187,8 @@ def test_the_validation_loss_is_total_nats_over_total_tokens(folder):
         data = datamodule(folder, batch_size=batch_size, val_fraction=0.5)
         trainer = pl.Trainer(accelerator="cpu", **QUIET)
         (found,) = trainer.validate(module, datamodule=data, verbose=False)
-        losses.append(found["val/loss"])
-        per_note.append(found["val/nats_per_note"])
+        losses.append(found["val_all/loss"])
+        per_note.append(found["val_all/nats_per_note"])
     for piece in data.encoded.split("val"):
         ids = torch.from_numpy(data.encoded.cache[piece][:65])
         logits = module.model(ids[None, :-1])[0]
@@ -217,7 +217,9 @@ def test_batches_of_a_validation_have_noise_of_their_own_and_the_next_has_the_sa
     monkeypatch.setattr(tasks, "logits_of", logits)
     data = datamodule(folder, batch_size=2, val_fraction=0.2)
     trainer = pl.Trainer(accelerator="cpu", **QUIET)
-    first, again = (trainer.validate(module, data, verbose=False)[0]["val/loss"] for _ in range(2))
+    first, again = (
+        trainer.validate(module, data, verbose=False)[0]["val_all/loss"] for _ in range(2)
+    )
     half = len(keys) // 2
     assert half >= 4
     assert len({*keys}) == half

@@ -1,5 +1,6 @@
 """Any folder of MIDI files and printed scores."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,11 +29,11 @@ class MidiFolder(Corpus):
         self.group = re.compile(group) if group else None
 
     def pieces(self) -> list[Piece]:
-        pieces = []
-        for path in self.find_files():
-            name = path.relative_to(self.root).as_posix()
+        pieces, name_starts = [], len(str(self.root / "x")) - 1
+        for path in map(str, self.find_files()):
+            name = path[name_starts:].replace(os.sep, "/")
             top = name.split("/")[0].lower() if "/" in name else ""
-            pieces.append(Piece(name, str(path), self._group_of(name), SPLIT_NAMES.get(top)))
+            pieces.append(Piece(name, path, self._group_of(name), SPLIT_NAMES.get(top)))
         return self.kept(pieces)
 
     def find_files(self) -> list[Path]:

@@ -2,4 +2,5 @@
 
 from musicgen.data.preparation.cache import TokenCache
 from musicgen.data.preparation.encoding import Limits
+from musicgen.data.preparation.listing import Shard
 from musicgen.data.preparation.prepare import EncodedCorpus

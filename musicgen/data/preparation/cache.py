@@ -1,11 +1,14 @@
-"""The cache: the tokens of a corpus on disk, in the form that training reads."""
+"""The cache: an index of the tokens of a corpus, in the form that training reads.
+
+The tokens themselves are where the stores have written them, once for all caches.
+"""
 
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +17,18 @@ from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import SPLITS, Piece
 from musicgen.data.preparation.duplicates import SKETCH_SIZE, find_duplicates
-from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
+from musicgen.data.preparation.encoding import PieceRecord
+from musicgen.data.preparation.store import StoredPiece
 from musicgen.data.preparation.summary import write_report
 from musicgen.errors import UserError
 
-INDEX, NAMES = "index.npy", "names.json"
-TOKENS, CROP_STARTS = "tokens.bin", "crop_starts.bin"  # raw bytes
+INDEX, NAMES, FILES = "index.npy", "names.json", "files.json"
 _SKETCHES = "sketches.bin"  # while the cache is built
 
-_INDEX_ROW = np.dtype([(name, np.int32) for name in ("split", "bar_length", "tokens", "bars")])
+_INDEX_ROW = np.dtype(
+    [(name, np.int32) for name in ("split", "bar_length", "tokens", "bars", "file")]
+    + [("start", np.int64)]
+)
 
 
 class TokenCache:
@@ -39,8 +45,17 @@ class TokenCache:
         self.lengths: NDArray[np.int64] = index["tokens"].astype(np.int64)
         self.bar_lengths: list[int] = index["bar_length"].tolist()
         self._splits = index["split"].astype(np.int8)
-        self._token_offsets = np.append(0, np.cumsum(self.lengths))
-        self._bar_offsets = np.append(0, np.cumsum(index["bars"], dtype=np.int64))
+        self._num_bars, self._files = index["bars"].copy(), index["file"].copy()
+        self._starts = index["start"].copy()
+        self._paths = [folder.parent / name for name in json.loads((folder / FILES).read_text())]
+        self._mapped: dict[int, NDArray[np.uint8]] = {}  # the files that have been read from
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TokenCache, (self.folder,)  # a process maps the files itself
+
+    def is_complete(self) -> bool:
+        """Return whether the files with the tokens are there."""
+        return all(path.is_file() for path in self._paths)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -51,13 +66,19 @@ class TokenCache:
 
     def mapped(self, piece: int) -> NDArray[Any]:
         """Return the tokens of one piece without reading them. [L]."""
-        tokens = _open_arrays(self.folder)[0]
-        return tokens[self._token_offsets[piece] : self._token_offsets[piece + 1]]
+        return self._array(piece, 8 * self._num_bars[piece], np.uint16, self.lengths[piece])
 
     def crop_starts(self, piece: int) -> NDArray[Any]:
         """Return the starts of a piece's crops, see `Crops.starts`. [num_bars, 2]."""
-        crop_starts = _open_arrays(self.folder)[1]
-        return crop_starts[self._bar_offsets[piece] : self._bar_offsets[piece + 1]]
+        return self._array(piece, 0, np.int32, 2 * self._num_bars[piece]).reshape(-1, 2)
+
+    def _array(self, piece: int, offset: int, dtype: type, size: int) -> NDArray[Any]:
+        """Return an array at some bytes after the start of a piece, see `as_bytes`."""
+        number = self._files[piece]
+        if number not in self._mapped:
+            self._mapped[number] = _map(self._paths[number], np.uint8, -1)
+        start = self._starts[piece] + offset
+        return self._mapped[number][start : start + size * np.dtype(dtype).itemsize].view(dtype)
 
     @cached_property
     def names(self) -> list[str]:
@@ -75,12 +96,6 @@ class TokenCache:
         return np.flatnonzero(self._splits == SPLITS.index(split)).tolist()
 
 
-@lru_cache(maxsize=64)
-def _open_arrays(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the tokens and crop starts of a cache, memory-mapped."""
-    return _map(folder / TOKENS, np.uint16, -1), _map(folder / CROP_STARTS, np.int32, -1, 2)
-
-
 def _map(path: Path, dtype: type, *shape: int) -> NDArray[Any]:
     # As a plain array, since slicing a memmap is slow.
     return np.asarray(np.memmap(path, dtype, "r")).reshape(shape)
@@ -89,26 +104,28 @@ def _map(path: Path, dtype: type, *shape: int) -> NDArray[Any]:
 def build_cache(
     folder: Path,
     pieces: Sequence[Piece],
-    encoded: Iterable[EncodedPiece],
+    stored: Iterable[StoredPiece],
     records: Callable[[], Iterable[PieceRecord]],
     fractions: tuple[float, float],
 ) -> list[str]:
-    """Fill a folder with a cache, the same bytes for the same pieces; return lines of a summary.
+    """Fill a folder with a cache; return lines of a summary.
 
     Args:
-        encoded: of each piece; read one at a time.
-        records: returns those of `encoded`.
+        stored: each piece; read one at a time.
+        records: returns those of `stored`.
 
     Raises:
         UserError: no piece can be used.
     """
-    rows = np.fromiter(_write_arrays(folder, encoded), _INDEX_ROW)
+    files: dict[str, int] = {}
+    rows = np.fromiter(_write_sketches(folder, stored, files), _INDEX_ROW)
     kept = np.flatnonzero(rows["tokens"]).tolist()
     if not kept:
         first = next(iter(records()), None)
         why = f"{pieces[0].path}: {first.skipped}" if first else "there is none"
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {why}")
     (folder / NAMES).write_text(json.dumps([pieces[i].name for i in kept]))
+    (folder / FILES).write_text(json.dumps([*files]))
     # The original of a piece is the first one, by name, with the same music; it may be itself.
     by_name = sorted(kept, key=lambda i: pieces[i].name)
     sketches = _map(folder / _SKETCHES, np.uint64, -1, SKETCH_SIZE)
@@ -124,20 +141,21 @@ def build_cache(
     return write_report(folder, records(), splits, duplicate_of)
 
 
-def _write_arrays(
-    folder: Path, encoded: Iterable[EncodedPiece]
-) -> Iterator[tuple[int, int, int, int]]:
-    """Write the arrays of pieces, one at a time; yield a row of the index for each, split 0."""
-    with (
-        (folder / TOKENS).open("wb") as tokens,
-        (folder / CROP_STARTS).open("wb") as crop_starts,
-        (folder / _SKETCHES).open("wb") as sketches,
-    ):
-        for piece in encoded:
-            tokens.write(piece.tokens.tobytes())
-            crop_starts.write(piece.crop_starts.tobytes())
+def _write_sketches(
+    folder: Path, stored: Iterable[StoredPiece], files: dict[str, int]
+) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """Write the sketches of pieces; yield a row of the index for each, with split 0.
+
+    Args:
+        files: gets the number of each file of arrays.
+    """
+    with (folder / _SKETCHES).open("wb") as sketches:
+        for piece in stored:
             sketches.write(piece.sketch.tobytes())
-            yield 0, piece.record.bar_length, piece.record.num_tokens, piece.record.num_bars
+            record, file = piece.record, 0
+            if record.num_tokens:
+                file = files.setdefault(piece.file, len(files))
+            yield 0, record.bar_length, record.num_tokens, record.num_bars, file, piece.start
 
 
 def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:

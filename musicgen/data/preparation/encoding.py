@@ -17,7 +17,7 @@ from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_float
 
 # Increment it when the same files and settings give another cache, or a record has other fields.
-_FORMAT = 12
+_FORMAT = 13
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class PieceRecord:
 
 
 class EncodedPiece(NamedTuple):
-    """A piece as stored in a cache; without tokens if it is left out.
+    """An encoded piece; without tokens if it is left out.
 
     Attributes:
         record: the result of its preparation.

@@ -2,7 +2,9 @@
 
     remi-1f0c…/             what was encoded with the same settings, by their hash
         encoded.db          a `PieceStore`: the pieces by their name and files
-        3ab9…/              a `TokenCache`: the pieces of one state of a corpus, and report.csv
+        encoded-5d2e….bin   their tokens, each once
+        encoded-3-of-64.db  a store with a part of the corpus, see `Shard`
+        3ab9…/              a `TokenCache`: an index of one state of a corpus, and report.csv
 
 A stopped preparation therefore continues, and a changed file costs only itself.
 """
@@ -11,12 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,16 +27,16 @@ from filelock import FileLock, Timeout
 from rich.progress import MofNCompleteColumn
 
 from musicgen.console import log, progress_bar, warn
-from musicgen.data.corpora.base import SPLITS, Corpus, Piece
+from musicgen.data.corpora.base import SPLITS, Corpus
 from musicgen.data.preparation.cache import TokenCache, build_cache
 from musicgen.data.preparation.encoding import (
     EncodedPiece,
     Limits,
     PieceEncoder,
     PieceRecord,
-    files_of,
 )
-from musicgen.data.preparation.store import PieceStore
+from musicgen.data.preparation.listing import Shard, groups_of_identical_files, key_of
+from musicgen.data.preparation.store import PieceStore, StoredPiece
 from musicgen.data.preparation.summary import TABLE
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import UserError, parameter_of
@@ -45,7 +45,7 @@ from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
 from musicgen.validation import check_choice, check_float, check_int
 
-STORE, UNFINISHED = "encoded.db", ".new"
+STORE, SHARDS, LOCK, UNFINISHED = "encoded.db", "encoded-*-of-*.db", ".lock", ".new"
 ENCODING = {"cache_dir", "chords", "limits", "prepare_workers", "test_fraction", "val_fraction"}
 """The settings of a loader that an `EncodedCorpus` takes."""
 
@@ -113,6 +113,25 @@ class EncodedCorpus:
             self._cache = job.find_cache() or job.make_cache()
         return self._cache
 
+    def open_cache(self, folder: Path) -> None:
+        """Use the cache in a folder, which another process has made; list no file.
+
+        Raises:
+            UserError: the folder is not there.
+        """
+        if self._cache is None:
+            if not folder.is_dir():
+                problem = (
+                    "the first process has encoded the corpus there, and this one cannot see it"
+                )
+                cure = "set loader.cache_dir to a folder that all machines share"
+                raise UserError(f"{folder}: {problem}; {cure}")
+            self._cache = TokenCache(folder)
+
+    def encode_shard(self, shard: Shard) -> None:
+        """Encode a part of the corpus into a store of its own, which `cache` reads later."""
+        _Preparation(self, shard).encode_shard(shard)
+
     def find_cache(self) -> TokenCache | None:
         """Return the encoded corpus if there is one; encode and compose nothing."""
         if self._cache is None and self.corpus.root.exists() and self.folder.is_dir():
@@ -140,13 +159,17 @@ class EncodedCorpus:
 
 
 class _Preparation:
-    """One preparation: the pieces as they are listed now."""
+    """One preparation: the pieces as they are listed now, or those of a shard."""
 
-    def __init__(self, encoded: EncodedCorpus) -> None:
+    def __init__(self, encoded: EncodedCorpus, shard: Shard | None = None) -> None:
         self.encoded = encoded
         with parameter_of("data"):
             self.pieces = encoded.corpus.pieces()
-        self.keys = np.fromiter(map(_key, self.pieces), "S24")  # empty: the files cannot be opened
+        if shard:
+            self.pieces = shard.of(self.pieces)
+        self.keys = np.fromiter(
+            map(key_of, self.pieces), "S24"
+        )  # empty: the files cannot be opened
         # Not stored, so that they are tried again: not the files failed, or they were not there.
         self.failed: dict[int, EncodedPiece] = {}
 
@@ -162,38 +185,71 @@ class _Preparation:
 
     def find_cache(self) -> TokenCache | None:
         """Return the cache if it exists and no file has changed; reads no file of the corpus."""
-        return TokenCache(self.folder) if all(self.keys) and self.folder.is_dir() else None
+        if not all(self.keys) or not (folder := self.folder).is_dir():
+            return None
+        cache = TokenCache(folder)
+        return cache if cache.is_complete() else None
 
     def make_cache(self) -> TokenCache:
-        """Encode the new pieces, and build the cache of all."""
+        """Encode the pieces that no store has, and build the cache of all."""
         parent = self.encoded.folder
-        with _locked(parent), PieceStore.open(parent / STORE) as store:
-            done = store.keys()
-            if new := [i for i, key in enumerate(self.keys) if key.decode() not in done]:
-                self._encode(new, store)
+        with ExitStack() as held:
+            held.enter_context(_locked(parent / LOCK))
+            store = held.enter_context(PieceStore.open(parent / STORE))
+            stores: dict[str, PieceStore] = {}  # by the keys of their pieces
+            for path in sorted(parent.glob(SHARDS)):
+                held.enter_context(_locked(path.with_suffix(LOCK)))  # waits for the shard's end
+                shard = held.enter_context(PieceStore.open(path))
+                stores |= dict.fromkeys(shard.keys(), shard)
+            self._encode_missing({*stores, *store.keys()}, store)
+            stores |= dict.fromkeys(store.keys(), store)
             folder = self.folder
-            if not folder.is_dir():
-                # Not by `tempfile`, whose folders other users cannot read.
-                unfinished = parent / UNFINISHED
-                shutil.rmtree(unfinished, ignore_errors=True)  # of a killed preparation
-                unfinished.mkdir()
-                encoded = (
-                    self.failed.get(i) or store[key.decode()] for i, key in enumerate(self.keys)
-                )
-                records = partial(self._records, store)
-                fractions = self.encoded.fractions
-                lines = build_cache(unfinished, self.pieces, encoded, records, fractions)
-                unfinished.rename(folder)
-                for line in [*lines, f"in {folder}; every piece in {folder / TABLE}"]:
-                    log(line)
+            if not folder.is_dir() or not TokenCache(folder).is_complete():
+                self._build(folder, stores)
         return TokenCache(folder)
+
+    def encode_shard(self, shard: Shard) -> None:
+        """Encode the pieces that no store has into the store of a shard."""
+        parent = self.encoded.folder
+        path = parent / f"{shard.name}.db"
+        with _locked(path.with_suffix(LOCK)), PieceStore.open(path) as store:
+            done = store.keys()
+            for other in parent.glob("encoded*.db"):
+                if other != path:
+                    with PieceStore.open(other) as others:
+                        done |= others.keys()
+            self._encode_missing(done, store)
+
+    def _build(self, folder: Path, stores: Mapping[str, PieceStore]) -> None:
+        """Build the cache of all pieces in a folder; log what it contains."""
+        parent = self.encoded.folder
+        # Not by `tempfile`, whose folders other users cannot read.
+        unfinished = parent / UNFINISHED
+        shutil.rmtree(unfinished, ignore_errors=True)  # of a killed preparation
+        unfinished.mkdir()
+        lines = build_cache(
+            unfinished,
+            self.pieces,
+            self._stored(stores),
+            partial(self._records, stores),
+            self.encoded.fractions,
+        )
+        shutil.rmtree(folder, ignore_errors=True)  # whose tokens were removed
+        unfinished.rename(folder)
+        for line in [*lines, f"in {folder}; every piece in {folder / TABLE}"]:
+            log(line)
+
+    def _encode_missing(self, done: Set[str], store: PieceStore) -> None:
+        """Encode the pieces whose keys are not in `done` into a store."""
+        if new := [i for i, key in enumerate(self.keys) if key.decode() not in done]:
+            self._encode(new, store)
 
     def _encode(self, indices: list[int], store: PieceStore) -> None:
         """Encode pieces, those of identical files once, and store them on the way."""
         encoder, limits = self.encoded.encoder, self.encoded.encoder.limits
         groups = [[i] for i in indices]
         if type(encoder.corpus).read_piece is Corpus.read_piece:  # which reads files by path alone
-            groups = _with_identical_files(self.pieces, indices)
+            groups = groups_of_identical_files(self.pieces, indices)
         results = run_limited(
             encoder.encode,
             [self.pieces[group[0]] for group in groups],
@@ -201,24 +257,18 @@ class _Preparation:
             max_seconds=limits.max_seconds,
             max_gigabytes=limits.max_gigabytes,
         )
-        unstored: dict[str, EncodedPiece] = {}
+        unstored: list[tuple[dict[str, PieceRecord], EncodedPiece]] = []
         stored = start = time.monotonic()
         with progress_bar(MofNCompleteColumn()) as bar:
             bar_task = bar.add_task("encoding", total=len(indices))
             try:
                 for number, result in results:
-                    for i in groups[number]:
-                        piece = _of_piece(result, self.pieces[i])
-                        repeatable = not isinstance(result, Failure) or result.repeatable
-                        if repeatable and self.keys[i]:
-                            unstored[self.keys[i].decode()] = piece
-                        else:
-                            self.failed[i] = piece
+                    unstored.append(self._of_group(result, groups[number]))
                     bar.advance(bar_task, len(groups[number]))
                     now = time.monotonic()
                     if len(unstored) >= _COMMIT_PIECES or now - stored > _COMMIT_SECONDS:
                         store.add(unstored)
-                        unstored, stored = {}, now
+                        unstored, stored = [], now
             finally:
                 results.close()
                 store.add(unstored)
@@ -228,60 +278,44 @@ class _Preparation:
             f"{len(indices) / seconds:,.0f} a second" + (f"; {reused:,} reused" if reused else "")
         )
 
-    def _records(self, store: PieceStore) -> Iterator[PieceRecord]:
-        for i, key in enumerate(self.keys):
-            yield self.failed[i].record if i in self.failed else store.record(key.decode())
+    def _of_group(
+        self, result: EncodedPiece | Failure, group: Sequence[int]
+    ) -> tuple[dict[str, PieceRecord], EncodedPiece]:
+        """Return what is stored of pieces with the same content: records by key, and the arrays.
 
-
-def _of_piece(result: EncodedPiece | Failure, piece: Piece) -> EncodedPiece:
-    """Return what is stored of a piece: what was encoded of its file, or why that failed."""
-    if isinstance(result, Failure):
-        return EncodedPiece(PieceRecord(piece.name, result.reason))
-    return result._replace(record=replace(result.record, name=piece.name))
-
-
-def _with_identical_files(pieces: Sequence[Piece], indices: Sequence[int]) -> list[list[int]]:
-    """Return groups of pieces, in order: those whose single files have the same bytes and suffix.
-
-    Only files of the same size are opened.
-    """
-    by_size = defaultdict[tuple[str, int], list[int]](list)
-    groups = dict[object, list[int]]()
-    for i in indices:
-        path = Path(pieces[i].path)
-        if path.is_file():
-            by_size[path.suffix, path.stat().st_size].append(i)
+        What is not stored is added to `failed`.
+        """
+        if isinstance(result, Failure):
+            piece, repeatable = EncodedPiece(PieceRecord("", result.reason)), result.repeatable
         else:
-            groups[i] = [i]
-    for key, members in by_size.items():
-        for i in members:
-            content: object = i
-            with suppress(OSError):
-                if len(members) > 1:
-                    content = key, hashlib.blake2b(Path(pieces[i].path).read_bytes()).digest()
-            groups.setdefault(content, []).append(i)
-    return sorted(groups.values())
+            piece, repeatable = result, True
+        records = {}
+        for i in group:
+            record = replace(piece.record, name=self.pieces[i].name)
+            if repeatable and self.keys[i]:
+                records[self.keys[i].decode()] = record
+            else:
+                self.failed[i] = piece._replace(record=record)
+        return records, piece
+
+    def _stored(self, stores: Mapping[str, PieceStore]) -> Iterator[StoredPiece]:
+        for i, key in enumerate(self.keys):
+            if i in self.failed:
+                yield StoredPiece(self.failed[i].record, self.failed[i].sketch, "", 0)
+            else:
+                yield stores[key.decode()][key.decode()]
+
+    def _records(self, stores: Mapping[str, PieceStore]) -> Iterator[PieceRecord]:
+        for i, key in enumerate(self.keys):
+            name = key.decode()
+            yield self.failed[i].record if i in self.failed else stores[name].record(name)
 
 
-def _key(piece: Piece) -> bytes:
-    """Return a hash of a piece's name and of its files' names, sizes and times.
-
-    Empty if they cannot be opened.
-    """
-    digest = hashlib.blake2b(os.fsencode(piece.name), digest_size=12)
-    try:
-        for file in files_of(piece):
-            stat = file.stat()
-            digest.update(os.fsencode(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}"))
-    except OSError:
-        return b""
-    return digest.hexdigest().encode()
-
-
-def _locked(folder: Path) -> AbstractContextManager[object]:
-    """Return a context that keeps other processes from working in a folder."""
+def _locked(path: Path) -> AbstractContextManager[object]:
+    """Return a context that holds a lock file against other processes."""
+    folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(path)
     try:
         return lock.acquire(blocking=False)
     except Timeout:

@@ -1,39 +1,80 @@
-"""Store encoded pieces in a SQLite file, one file for each set of settings."""
+"""Store encoded pieces: their records in a SQLite file, their arrays in a file of bytes."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from musicgen.data.preparation.encoding import EncodedPiece, PieceRecord
 from musicgen.errors import UserError
 
-_TABLE = """CREATE TABLE IF NOT EXISTS pieces (
-    key TEXT PRIMARY KEY, record TEXT, tokens BLOB, crop_starts BLOB, sketch BLOB
-) WITHOUT ROWID"""
+_TABLES = """
+CREATE TABLE IF NOT EXISTS pieces (
+    key TEXT PRIMARY KEY, record TEXT, sketch BLOB, start INTEGER, stop INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS files (name TEXT);
+"""
+
+
+class StoredPiece(NamedTuple):
+    """A piece without its arrays, and where these are.
+
+    Attributes:
+        record: the result of its preparation.
+        sketch: sketch of its passages, see `duplicates`. [SKETCH_SIZE]
+        file: name of the file that has its arrays, as `as_bytes` writes them.
+        start: byte of the file at which they begin.
+    """
+
+    record: PieceRecord
+    sketch: NDArray[np.uint64]
+    file: str
+    start: int
+
+
+def as_bytes(piece: EncodedPiece) -> bytes:
+    """Return the crop starts and the tokens of a piece as bytes, a multiple of four.
+
+    `TokenCache` maps them: the crop starts are therefore at a multiple of their size.
+    """
+    arrays = piece.crop_starts.tobytes() + piece.tokens.tobytes()
+    return arrays + bytes(-len(arrays) % 4)
 
 
 class PieceStore:
     """Encoded pieces by a key of their name and files.
 
     What is added is there even if the process is killed. Only one process may add at a time.
+
+    Attributes:
+        data_file: name of the file of arrays, beside the SQLite file. Each store has a name of its
+            own for it, so that a cache never reads the arrays of another store.
     """
 
-    def __init__(self, table: sqlite3.Connection) -> None:
-        self._table = table
+    def __init__(self, path: Path, table: sqlite3.Connection) -> None:
+        self._table, self._folder = table, path.parent
+        table.executescript(_TABLES)
+        name = f"{path.stem}-{secrets.token_hex(4)}.bin"
+        # In one statement, since two processes may open a new store.
+        new = "INSERT INTO files SELECT ? WHERE NOT EXISTS (SELECT * FROM files)"
+        table.execute(new, (name,))
+        (self.data_file,) = table.execute("SELECT name FROM files").fetchone()
 
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[PieceStore]:
-        """Open a file, or create it.
+        """Open a store, or create it.
 
         Raises:
             OSError: the disk is full.
@@ -42,8 +83,7 @@ class PieceStore:
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as table:
                 table.execute("PRAGMA synchronous = OFF")
-                table.execute(_TABLE)
-                yield cls(table)
+                yield cls(path, table)
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
@@ -56,24 +96,42 @@ class PieceStore:
     def keys(self) -> set[str]:
         return {key for (key,) in self._table.execute("SELECT key FROM pieces")}
 
-    def add(self, pieces: Mapping[str, EncodedPiece]) -> None:
-        """Add pieces by their keys, in one transaction."""
-        rows = (
-            (key, json.dumps(asdict(piece.record)), *(array.tobytes() for array in piece[1:]))
-            for key, piece in pieces.items()
-        )
+    def add(self, results: Iterable[tuple[Mapping[str, PieceRecord], EncodedPiece]]) -> None:
+        """Add pieces in one transaction.
+
+        Args:
+            results: for each encoded piece, the records of the pieces with the same content, by
+                their keys. The arrays are stored once.
+        """
+        rows, start = [], self._size
+        with (self._folder / self.data_file).open("ab") as file:
+            file.truncate(start)  # what a killed process wrote without an entry in the table
+            for records, piece in results:
+                stop = start + file.write(as_bytes(piece))
+                for key, record in records.items():
+                    text = json.dumps(vars(record))
+                    rows.append((key, text, piece.sketch.tobytes(), start, stop))
+                start = stop
         with self._table:  # ends the transaction in any case
             self._table.execute("BEGIN")
             self._table.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?)", rows)
+        self._size = start
 
-    def __getitem__(self, key: str) -> EncodedPiece:
-        query = "SELECT tokens, crop_starts, sketch FROM pieces WHERE key = ?"
-        arrays = self._table.execute(query, (key,)).fetchone()
-        tokens, crop_starts, sketch = map(np.frombuffer, arrays, (np.uint16, np.int32, np.uint64))
-        return EncodedPiece(self.record(key), tokens, crop_starts.reshape(-1, 2), sketch)
+    @cached_property
+    def _size(self) -> int:
+        """The bytes of arrays that the table knows."""
+        query = "SELECT coalesce(max(stop), 0) FROM pieces"
+        size: int = self._table.execute(query).fetchone()[0]
+        return size
+
+    def __getitem__(self, key: str) -> StoredPiece:
+        query = "SELECT record, sketch, start FROM pieces WHERE key = ?"
+        text, sketch, start = self._table.execute(query, (key,)).fetchone()
+        record = PieceRecord(**json.loads(text))
+        return StoredPiece(record, np.frombuffer(sketch, np.uint64), self.data_file, start)
 
     def record(self, key: str) -> PieceRecord:
-        """Return the record of `self[key]`, without reading its tokens."""
+        """Return the record of `self[key]`."""
         query = "SELECT record FROM pieces WHERE key = ?"
         (text,) = self._table.execute(query, (key,)).fetchone()
         return PieceRecord(**json.loads(text))

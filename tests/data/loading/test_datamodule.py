@@ -51,6 +51,30 @@ def test_ranks_together_validate_every_piece(folder, num_pieces):
     assert batch.positions.shape == (1, 0, 2)
 
 
+def test_only_the_first_process_lists_the_corpus(folder, monkeypatch):
+    data = on_rank(folder(12), 0, 2)
+    data.prepare_data()
+    with monkeypatch.context() as patch:
+        patch.setattr(data.trainer.strategy, "broadcast", lambda path: path)
+        data.setup("fit")
+    other = on_rank(folder(12), 1, 2)
+    monkeypatch.setattr(other.trainer, "is_global_zero", False)
+    monkeypatch.setattr(other.trainer.strategy, "broadcast", lambda _: data.encoded.cache.folder)
+    monkeypatch.setattr(other.encoded.corpus, "pieces", None)
+    other.setup("fit")
+    assert rows(other.train_dataloader())
+    alone = rows(on_rank(folder(12), 1, 2).val_dataloader())
+    assert rows(other.val_dataloader()) == alone
+
+
+def test_a_machine_without_the_cache_is_told_where_it_has_to_be(folder, tmp_path):
+    data = folder(6)
+    with pytest.raises(
+        UserError, match=r"set loader\.cache_dir to a folder that all machines share"
+    ):
+        data.encoded.open_cache(tmp_path / "elsewhere")
+
+
 def test_an_epoch_is_one_crop_of_each_piece(folder):
     data = folder(20)  # 18 of them train
     assert len(data.train_dataloader()) == 9

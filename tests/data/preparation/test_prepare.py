@@ -9,24 +9,37 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from musicgen.data.corpora import SPLITS, Piece
+from musicgen.data.preparation import Shard
 from musicgen.data.preparation import prepare as module
 from musicgen.data.preparation.cache import split_groups
 from musicgen.errors import UserError
 from musicgen.files import read_csv
 from musicgen.midi import read, write
 from musicgen.tokenization import REMI, Groove2Groove
-from tests.data.builders import melody, write_melodies
+from tests.data.builders import ListedCorpus, encoded_corpus, melody, write_melodies
 from tests.data.builders import prepare as prepare_with
 
 prepare = partial(prepare_with, fractions=(0.1, 0.1))
 
 
-def content(folder):
-    """Return every file below a folder, as bytes."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+def content(cache):
+    """Return all that a cache tells: of each piece, and its report."""
+    pieces = [(cache[i].tolist(), cache.crop_starts(i).tolist()) for i in range(len(cache))]
+    report = (cache.folder / "report.csv").read_bytes()
+    return pieces, cache.lengths.tolist(), cache.bar_lengths, cache.names, cache.splits, report
+
+
+def size_of_arrays(cache):
+    """Return the bytes of the crop starts and tokens of all pieces, padded to four each."""
+    return sum(size_of_piece(cache, i) for i in range(len(cache)))
+
+
+def size_of_piece(cache, piece):
+    size = 8 * len(cache.crop_starts(piece)) + 2 * len(cache[piece])
+    return size + -size % 4
 
 
 def finished(folder):
@@ -88,6 +101,9 @@ def test_identical_files_are_encoded_once(pieces, encode, tmp_path):
     log = tmp_path / "midi" / "reads.txt"
     cache = encode(pieces, read=counting_read)
     assert sorted(log.read_text().split()) == ["0.mid", "2.mid", "3.mid"]
+    (file,) = cache.folder.parent.glob("*.bin")
+    once = size_of_arrays(cache) - 2 * size_of_piece(cache, 0) - size_of_piece(cache, 3)
+    assert file.stat().st_size == once
     assert cache.names == [piece.name for piece in pieces]
     for i, piece in enumerate(pieces):
         assert np.array_equal(cache[i], REMI().encode(read(piece.path)))
@@ -186,7 +202,7 @@ def num_stored(folder):
     return 0
 
 
-def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
+def test_a_killed_preparation_ends_in_the_same_cache(tmp_path, monkeypatch):
     pieces = write_melodies(tmp_path / "midi", 40)
     expected = prepare(pieces, read, REMI(), tmp_path / "whole", prepare_workers=1)
     monkeypatch.setattr(module, "_COMMIT_SECONDS", 0.01)
@@ -207,11 +223,74 @@ def test_a_killed_preparation_ends_in_the_same_bytes(tmp_path, monkeypatch):
     log = tmp_path / "midi/reads.txt"
     log.write_text("")
     stored = num_stored(folder)
-    cache = prepare(pieces, slow_read, REMI(), folder).folder
+    cache = prepare(pieces, slow_read, REMI(), folder)
     assert len({*log.read_text().split()}) == 40 - stored
-    assert content(cache) == content(expected.folder)
-    assert finished(folder) == [cache]
+    assert content(cache) == content(expected)
+    assert finished(folder) == [cache.folder]
+    (file,) = folder.rglob("*.bin")
+    assert file.stat().st_size == size_of_arrays(cache), "nothing else is left behind"
     assert not list(folder.rglob(".new"))
+
+
+def encoded_list(pieces, read, cache_dir):
+    settings = {"chords": "markers", "val_fraction": 0.1, "test_fraction": 0.1}
+    return encoded_corpus(ListedCorpus(pieces, read), REMI(), cache_dir, **settings)
+
+
+def test_shards_are_joined_without_encoding_anything_again(tmp_path):
+    """Also if they run at the same time, one is missing, and their number changes later."""
+    pieces = write_melodies(tmp_path / "midi", 12)
+    log, folder = tmp_path / "midi/reads.txt", tmp_path / "sharded"
+    expected = prepare(pieces, read, REMI(), tmp_path / "whole")
+
+    def run_shard(text):
+        encoded_list(pieces, counting_read, folder).encode_shard(Shard.parse(text))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run_shard, ["1/3", "3/3"]))
+    assert sorted(log.read_text().split()) == sorted(f"{i}.mid" for i in range(12) if i % 3 != 1)
+    log.write_text("")
+    cache = encoded_list(pieces, counting_read, folder).cache
+    assert sorted(log.read_text().split()) == sorted(f"{i}.mid" for i in range(1, 12, 3))
+    assert content(cache) == content(expected)
+    files = [*cache.folder.parent.glob("*.bin")]
+    assert len(files) == 3
+    assert sum(file.stat().st_size for file in files) == size_of_arrays(cache), "each token once"
+    log.write_text("")
+    run_shard("2/5")
+    assert log.read_text() == ""
+
+
+def test_a_join_waits_for_a_shard_that_is_still_encoded(tmp_path, capsys):
+    pieces = write_melodies(tmp_path / "midi", 6)
+    held = encoded_list(pieces, read, tmp_path / "cache")
+    held.encode_shard(Shard(1, 2))
+    (store,) = held.folder.glob("encoded-1-of-2.db")
+    with ThreadPoolExecutor(1) as pool:
+        with FileLock(store.with_suffix(".lock")):
+            joined = pool.submit(lambda: encoded_list(pieces, read, tmp_path / "cache").cache)
+            deadline = time.monotonic() + 30
+            while "waiting for it" not in capsys.readouterr().err:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert not joined.done()
+        assert len(joined.result()) == 6
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "3", "a/b", "-1/4"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(UserError, match=f"shard={text}: expected a part and their number"):
+        Shard.parse(text)
+
+
+def test_a_cache_whose_tokens_were_removed_is_built_again(pieces, encode):
+    cache = encode(pieces)
+    for path in [*cache.folder.parent.glob("encoded*")]:
+        path.unlink()
+    again = encode(pieces)
+    assert again.folder == cache.folder
+    for i, piece in enumerate(pieces):
+        assert np.array_equal(again[i], REMI().encode(read(piece.path)))
 
 
 def test_a_file_system_without_locks_is_refused(pieces, encode, monkeypatch):
