@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from musicgen.validation import check_int
+from musicgen.validation import check_int, check_seed
 
 IGNORED = -100
 """Target that losses ignore."""
@@ -100,7 +100,7 @@ class StreamDataModule(pl.LightningDataModule):
         check_int("length", length)
         check_int("batch_size", batch_size)
         check_int("batches_per_epoch", batches_per_epoch, none_means="all")
-        check_int("seed", seed, 0)
+        check_seed("seed", seed)
         check_int("num_workers", num_workers, 0, none_means="")
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.batches_per_epoch, self.num_workers = batches_per_epoch, num_workers

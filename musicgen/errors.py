@@ -5,6 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+WRONG_SETTINGS = (
+    *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+)
+"""What a class raises for settings of other types, or of sizes beyond the memory."""
+
 
 class UserError(ValueError):
     """A problem that the user can fix: the message says what is wrong, where, and what to do."""

@@ -61,6 +61,21 @@ def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=1) + "\n")
 
 
+def regular_size(path: Path) -> int:
+    """Return the bytes of a regular file.
+
+    Raises:
+        UserError: the file is missing, or a pipe or a device, whose reader may wait for ever.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f"{path}: not a regular file; remove it, or use another copy")
+    return status.st_size
+
+
 def read_plain(path: str | Path, folder: str | Path | None = None, most: int = _LARGEST) -> bytes:
     """Return the content of a regular file, which may come from an untrusted source.
 
@@ -69,18 +84,15 @@ def read_plain(path: str | Path, folder: str | Path | None = None, most: int = _
         most: bytes of the largest file that is read.
 
     Raises:
-        UserError: the file is missing, too large, outside the folder, or no regular file, such as
-            a pipe or a device, whose reader may wait for ever.
+        UserError: the file is missing, too large, outside the folder, or no regular file.
     """
     path = Path(path)
     if folder is not None and not path.resolve().is_relative_to(Path(folder).resolve()):
         raise UserError(f"{path}: a link out of {folder}; remove it")
+    size = regular_size(path)
+    if size > most:
+        raise UserError(f"{path}: {size:,} bytes, of at most {most:,}; use another copy")
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{path}: not a regular file; remove it, or use another copy")
-        if status.st_size > most:
-            raise UserError(f"{path}: {status.st_size:,} bytes, of at most {most:,}; use another")
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None

@@ -3,8 +3,16 @@ import pickle
 
 import pytest
 
-from musicgen.errors import ParameterError, parameter_of
-from musicgen.validation import check_bool, check_choice, check_float, check_int, check_settings
+from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.validation import (
+    check_bool,
+    check_choice,
+    check_float,
+    check_int,
+    check_schema,
+    check_seed,
+    check_settings,
+)
 
 
 def refusal(check, *args, **kwargs) -> str:
@@ -23,6 +31,24 @@ def test_numbers(value):
     assert refusal(check_float, "top_p", value, above=0, maximum=1) == (
         f"top_p={value}: expected a number > 0 and <= 1"
     )
+
+
+def test_numbers_that_arithmetic_cannot_take_are_refused():
+    assert refusal(check_int, "n", 2**31) == (
+        "n=2147483648: expected an integer from 1 to 2147483647"
+    )
+    for value in (1e308, 10**400):
+        assert refusal(check_float, "lr", value) == (
+            f"lr={value}: expected a number >= 0 and <= 1e+30"
+        )
+    check_seed("seed", 2**32)
+    assert "expected an integer from 0" in refusal(check_seed, "seed", 10**400)
+
+
+def test_schemas_name_the_entry_and_not_its_value():
+    check_schema(dict[str, list[int]], {"a": [1]})
+    with pytest.raises(UserError, match=r"^a\.1: Input should be a valid integer$"):
+        check_schema(dict[str, list[int]], {"a": [1, "secret"]})
 
 
 def test_messages_name_the_bounds_and_what_none_means():

@@ -7,11 +7,14 @@ import json
 from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
+
+from typing_extensions import TypedDict
 
 from musicgen.errors import UserError
 from musicgen.run_folders import FORMAT_VERSION
 from musicgen.text import pluralize
+from musicgen.validation import check_schema
 
 CONTENT_KEY = "musicgen"
 # Settings that distinguish runs: not their seeds, folders and logging.
@@ -20,6 +23,15 @@ _TRAINER = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip
 _CALLBACKS = ("weight_averaging", "redraw_features")  # which change the weights
 _LEFT_OUT = {"seed", "val_seed", "root", "cache_dir"}
 _LEFT_OUT |= {"num_workers", "prepare_workers"}
+
+
+class _Config(TypedDict, total=False):
+    """The sections of a run's configuration that are read from checkpoints."""
+
+    data: dict[str, Any]
+    loader: dict[str, Any]
+    sampling: dict[str, Any] | None
+    init: str | None
 
 
 @dataclass(frozen=True)
@@ -58,12 +70,10 @@ class CheckpointContent:
             )
         try:
             found = cls(**{**content, "steps": checkpoint.get("global_step", 0)})
-        except TypeError as error:  # fields are missing
+            for name, kind in {**get_type_hints(cls), "config": _Config}.items():
+                check_schema(kind, getattr(found, name), name)
+        except (TypeError, UserError) as error:  # fields are missing, or of other types
             raise UserError(f"a damaged musicgen checkpoint ({error}); use another") from None
-        for name in ("model", "config", "tokenizer", "sampling"):
-            value, needed = getattr(found, name), name in ("model", "config")
-            if not isinstance(value, Mapping) and (needed or value is not None):
-                raise UserError(f"a damaged musicgen checkpoint ({name} is {value!r}); use another")
         return found
 
     def to_plain(self) -> dict[str, Any]:

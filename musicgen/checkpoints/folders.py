@@ -17,7 +17,7 @@ import musicgen
 from musicgen.checkpoints.building import build
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, class_name, without
 from musicgen.errors import UserError
-from musicgen.files import atomic_path, read_json, write_json, write_text
+from musicgen.files import atomic_path, read_json, regular_size, write_json, write_text
 from musicgen.text import markdown
 from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_choice
@@ -149,6 +149,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
     except (KeyError, TypeError):
         raise UserError(f"{path}: not the configuration of a musicgen model") from None
     path = folder / WEIGHTS
+    regular_size(path)
     try:
         weights = load_file(path)
     except OSError as error:

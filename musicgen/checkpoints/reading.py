@@ -5,22 +5,39 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from musicgen.attention import FeatureMap
 from musicgen.checkpoints.building import build, check_sizes
 from musicgen.checkpoints.content import CheckpointContent, class_name
 from musicgen.checkpoints.folders import read_folder
 from musicgen.errors import ParameterError, UserError, errors_name
+from musicgen.files import regular_size
 from musicgen.models import Transformer
 from musicgen.position import SPE, SineSPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.matching import match_classes
-from musicgen.validation import check_int
+from musicgen.validation import check_int, check_schema
+
+_MOST_PICKLED = 2**26  # bytes of what a checkpoint holds besides tensors
+_MOST_ENTRIES = 2**22
+_DEEPEST = 50
+
+
+class _Loader(TypedDict):
+    length: int
+    chords: str
+
+
+class _MusicConfig(TypedDict):
+    """What a model of music needs of its run's configuration."""
+
+    loader: _Loader
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -32,10 +49,25 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         UserError: the file is missing or damaged, or it holds more than plain data.
     """
-    if path.is_dir():
-        return read_folder(path)
+    loaded = read_folder(path) if path.is_dir() else _read_archive(path)
+    with errors_name(path):
+        _check_extent(loaded)
+    return loaded
+
+
+def _read_archive(path: Path) -> dict[str, Any]:
+    """Return the content of a file that torch wrote; an empty one if it is no dictionary."""
+    size = regular_size(path)
     try:
         with ZipFile(path) as file:
+            entries = file.infolist()
+            stored = all(entry.compress_type == ZIP_STORED for entry in entries)
+            # Torch compresses nothing. Entries that overlap are together larger than the file.
+            if not stored or sum(entry.file_size for entry in entries) > size:
+                raise BadZipFile("entries larger than the file")
+            for entry in entries:
+                if entry.filename.endswith(".pkl") and entry.file_size > _MOST_PICKLED:
+                    raise BadZipFile(entry.filename)
             if changed := file.testzip():  # torch writes checksums, but does not compare them
                 raise BadZipFile(changed)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
@@ -52,6 +84,32 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
+def _check_extent(data: Any) -> None:
+    """Raise `UserError` if data are nested deeply, or larger than the file that holds them.
+
+    A list may hold another one many times, and a tensor may show one number many times.
+    """
+    waiting, count = [(data, 0)], 0
+    while waiting:
+        value, depth = waiting.pop()
+        count += 1
+        if count > _MOST_ENTRIES or depth > _DEEPEST:
+            raise UserError("more entries than a checkpoint has; use another")
+        if isinstance(value, Mapping):
+            waiting += [(each, depth + 1) for each in value.values()]
+        elif isinstance(value, list | tuple):
+            waiting += [(each, depth + 1) for each in value]
+        elif isinstance(value, Tensor) and not _has_all_values(value):
+            raise UserError("a tensor without memory for its values; use another")
+
+
+def _has_all_values(tensor: Tensor) -> bool:
+    """Return whether a tensor is dense and on the CPU, with memory for each value."""
+    dense = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    dense = dense and not (tensor.is_nested or tensor.is_quantized)
+    return dense and tensor.nbytes <= tensor.untyped_storage().nbytes()
+
+
 def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
     """Return model (in evaluation mode, on the CPU), tokenizer and content of a checkpoint."""
     checkpoint = read_checkpoint(path)
@@ -62,6 +120,7 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
                 f"a model of {class_name(content.config.get('data'))}, not of music; it can be "
                 "tested: train.py resume=RUN train=false test=true"
             )
+        check_schema(_MusicConfig, content.config)
         tokenizer = build(content.tokenizer, Tokenizer)
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")

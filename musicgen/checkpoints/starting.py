@@ -4,13 +4,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import InstanceOf
 from torch import Tensor, nn
+from typing_extensions import TypeAliasType, TypedDict
 
 from musicgen.checkpoints.content import CheckpointContent
 from musicgen.checkpoints.reading import load_weights, state_weights
 from musicgen.errors import UserError
 from musicgen.text import pluralize
 from musicgen.tokenization.vocabulary import Vocabulary
+from musicgen.validation import check_schema
 
 _MAY_CHANGE = ("dropout", "backend")  # settings of a model that do not affect its weights
 # Settings of an optimizer that do not affect its state.
@@ -18,7 +21,23 @@ _MAY_CHANGE_OPTIMIZER = ("lr", "betas", "eps", "weight_decay", "momentum", "adam
 _LISTED = ("optimizer", "scheduler", "seed", "data", "loader", "trainer", "callbacks", "task")
 _NOT_LISTED = re.compile(r"(path|dir|folder)$")  # these change if a run is moved
 _COPY_HEAD = "copy_head."
+_Counts = TypeAliasType("_Counts", "dict[str, _Counts | int | bool]")
 _TOKEN_ROWS = ("inputs.embedding.", "inputs.lag_", "head.", f"{_COPY_HEAD}embedding.")  # by token
+
+
+class _OptimizerState(TypedDict):
+    state: dict[int | str, dict[str, InstanceOf[Tensor] | int | float | None]]
+    param_groups: list[dict[str, Any]]
+
+
+class _TrainingState(TypedDict):
+    """What Lightning restores of a run, apart from its weights."""
+
+    epoch: int
+    loops: dict[str, _Counts]
+    callbacks: dict[str, dict[str, Any]]
+    optimizer_states: list[_OptimizerState]
+    lr_schedulers: list[dict[str, bool | int | float | list[Any] | dict[str, Any] | None]]
 
 
 def load_for_resume(
@@ -33,6 +52,7 @@ def load_for_resume(
         UserError: the model, tokenizer, optimizer or schedule differs: names the settings.
     """
     saved = CheckpointContent.from_plain(checkpoint)
+    check_schema(_TrainingState, checkpoint)
     if saved.vocabulary_hash != content.vocabulary_hash:
         raise UserError(
             f"the checkpoint's vocabulary ({len(saved.vocabulary)} tokens) differs from this "

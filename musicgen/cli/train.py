@@ -27,7 +27,7 @@ from musicgen.generation.sampling import SamplingParams
 from musicgen.models import parameter_count
 from musicgen.run_folders import LAST, LOG, OVERRIDES, claimed, has_checkpoint, record_start
 from musicgen.training.checkpointing import AtomicCheckpointIO
-from musicgen.training.guard import out_of_memory_named
+from musicgen.training.guard import out_of_memory_named, restoring_named
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.logger import CSVLogger
 from musicgen.validation import check_int
@@ -171,7 +171,7 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
     """Train; log the next commands, or if training is interrupted, the one that continues it."""
     start = time.monotonic()
     try:
-        with out_of_memory_named():
+        with out_of_memory_named(), restoring_named(recorder.cfg.resume):
             trainer.fit(module, data, ckpt_path=recorder.cfg.resume)
     except BaseException as error:
         can_continue = recorder.steps_taken or isinstance(error, KeyboardInterrupt | SystemExit)

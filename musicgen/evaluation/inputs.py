@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from musicgen.errors import ParameterError
-from musicgen.validation import check_int
+from musicgen.validation import check_int, check_seed
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Inputs:
             if isinstance(value, str):
                 raise ParameterError(name, value, "expected a list of different folders: [A,B]")
         check_int("max_pieces", self.max_pieces, none_means="all")
-        check_int("seed", self.seed, 0)
+        check_seed("seed", self.seed)
 
     @property
     def checkpoints(self) -> list[str]:

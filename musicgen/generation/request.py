@@ -17,7 +17,7 @@ from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.progression import parse_progression
 from musicgen.tokenization.codec import MAX_TOKENS_PER_BAR
-from musicgen.validation import check_bool, check_choice, check_float, check_int
+from musicgen.validation import check_bool, check_choice, check_float, check_int, check_seed
 
 DEFAULT_BARS = 16
 
@@ -161,7 +161,7 @@ class DecodingParams:
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
         check_int("num_samples", self.num_samples)
         check_int("batch_size", self.batch_size)
-        check_int("seed", self.seed, minimum=0)
+        check_seed("seed", self.seed)
         check_choice("engine", self.engine, ENGINES)
         for name in ("allow_end", "fix_tempo", "fix_time_signature", "limit_durations"):
             check_bool(name, getattr(self, name))

@@ -9,12 +9,27 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ClassVar
 
-from musicgen.errors import UserError, errors_name
+from typing_extensions import TypedDict
+
+from musicgen.errors import WRONG_SETTINGS, UserError, errors_name
 from musicgen.files import read_json, write_json
 from musicgen.tokenization.augmentation import Augmentation
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.crops import Crops
 from musicgen.tokenization.part_order import PartOrder
+from musicgen.validation import check_schema
+
+
+class _SavedVocabulary(TypedDict):
+    hash: str
+
+
+class _Saved(TypedDict):
+    """What the file of a tokenizer holds."""
+
+    tokenizer: str
+    settings: dict[str, Any]
+    vocabulary: _SavedVocabulary
 
 
 class Tokenizer(Codec):
@@ -87,11 +102,10 @@ class Tokenizer(Codec):
                 now give other tokens.
         """
         try:
-            name, settings = data["tokenizer"], data["settings"]
-            hash_when_saved = data["vocabulary"]["hash"]
-        except (KeyError, TypeError):
-            expected = "tokenizer, settings and vocabulary"
-            raise UserError(f"not a tokenizer: expected {expected}") from None
+            check_schema(_Saved, data)
+        except UserError as error:
+            raise UserError(f"not a tokenizer ({error})") from None
+        name, settings = data["tokenizer"], data["settings"]
         classes = _named_classes(Tokenizer)
         if name not in classes:
             known = ", ".join(sorted(classes))
@@ -101,9 +115,11 @@ class Tokenizer(Codec):
             )
         try:
             tokenizer = classes[name](**settings)
-        except TypeError:
-            raise UserError("saved by another version of musicgen; use that version") from None
-        if tokenizer.vocabulary.hash != hash_when_saved:
+        except UserError:
+            raise
+        except WRONG_SETTINGS as error:
+            raise UserError(f"its settings are of another version of musicgen ({error})") from None
+        if tokenizer.vocabulary.hash != data["vocabulary"]["hash"]:
             raise UserError("its settings give another vocabulary than when it was saved")
         return tokenizer
 

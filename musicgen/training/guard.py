@@ -1,5 +1,6 @@
 """Guard a training against losses that are not finite, and report too little memory."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from musicgen.console import warn
-from musicgen.errors import UserError
+from musicgen.errors import WRONG_SETTINGS, UserError
 from musicgen.training.optimizers import is_fused
 
 
@@ -29,6 +30,31 @@ def out_of_memory_named() -> Iterator[None]:
                 "trainer.precision=bf16-mixed and a shorter loader.length"
             ) from None
         raise
+
+
+@contextmanager
+def restoring_named(checkpoint: str | None) -> Iterator[None]:
+    """Raise `UserError` if Lightning cannot restore the state of training from a checkpoint.
+
+    Args:
+        checkpoint: the file, which may come from an untrusted source; None: a new run.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except WRONG_SETTINGS as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        restores = any(
+            frame.filename.endswith("checkpoint_connector.py") and "restore" in frame.name
+            for frame in frames
+        )
+        if checkpoint is None or not restores:
+            raise
+        raise UserError(
+            f"{checkpoint}: its state of training cannot be restored ({error!r}); begin a new run "
+            f"with its weights: init={checkpoint}"
+        ) from None
 
 
 class GuardSteps(pl.Callback):

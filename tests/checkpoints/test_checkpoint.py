@@ -1,9 +1,13 @@
 """Checkpoints rebuild their models, and those of strangers run no code."""
 
+import os
 import pickle
 import random
+import shutil
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -195,8 +199,54 @@ def test_views_of_few_numbers_are_refused(checkpoint, tmp_path):
     checkpoint[CONTENT_KEY]["model"]["dim"] = size
     path = saved(checkpoint, tmp_path)
     assert path.stat().st_size < 1e6
-    with pytest.raises(UserError, match="do not fit its configuration"):
+    with pytest.raises(UserError, match="a tensor without memory for its values; use another"):
         rebuild(path)
+
+
+def test_a_few_entries_that_are_repeated_endlessly_are_refused(checkpoint, tmp_path):
+    many: list = ["x"]
+    for _ in range(40):
+        many = [many] * 9
+    with pytest.raises(UserError, match="more entries than a checkpoint has; use another"):
+        rebuild(saved({**checkpoint, "loops": many}, tmp_path))
+
+
+def compressed(source: Path, path: Path) -> None:
+    """The same archive, with 100 MB of zeros in two kilobytes."""
+    with ZipFile(source) as old, ZipFile(path, "w", ZIP_DEFLATED) as new:
+        for entry in old.infolist():
+            new.writestr(entry.filename, old.read(entry))
+        new.writestr("archive/data/zeros", bytes(10**8))
+
+
+def overlapping(source: Path, path: Path) -> None:
+    """The same archive, whose directory names each entry a hundred times."""
+    shutil.copy(source, path)
+    with ZipFile(path, "a") as file:
+        for entry in [*file.infolist()]:
+            for i in range(100):
+                again = copy(entry)
+                again.filename = f"{entry.filename}{i}"
+                file.filelist.append(again)
+        file._didModify = True
+
+
+def pipe(source: Path, path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [(compressed, "a damaged one"), (overlapping, "a damaged one"), (pipe, "not a regular file")],
+)
+def test_archives_larger_than_their_files_and_pipes_are_refused_unread(
+    checkpoint, tmp_path, monkeypatch, attack, message
+):
+    attack(saved(checkpoint, tmp_path), tmp_path / "theirs.ckpt")
+    for reader in ("testzip", "open"):
+        monkeypatch.setattr(ZipFile, reader, None)
+    with pytest.raises(UserError, match=rf"theirs\.ckpt: .*{message}"):
+        read_checkpoint(tmp_path / "theirs.ckpt")
 
 
 def test_flipped_bits_are_detected(checkpoint, tmp_path):

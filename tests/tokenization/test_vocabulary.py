@@ -72,6 +72,25 @@ def test_files_that_are_no_tokenizer_are_named(tmp_path):
         Tokenizer.load(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("remi", {"tokenizer": []}, r"\(tokenizer: Input should be a valid string\)"),
+        ("remi", {"settings": 5}, r"\(settings: Input should be a valid dictionary\)"),
+        ("remi", {"vocabulary": {}}, r"\(vocabulary\.hash: Field required\)"),
+        ("remi", {"settings": {"max_bars": 10**400}}, r"max_bars=1000\d+: expected an integer"),
+        ("remi", {"settings": {"depth": 3}}, "its settings are of another version of musicgen"),
+        ("songs", {"settings": {"parts": [5]}}, "its settings are of another version"),
+        ("groove2groove", {"settings": {"tracks": [{"name": 5}]}}, "are of another version"),
+    ],
+)
+def test_settings_of_other_types_are_refused(tmp_path, name, change, message):
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(frozen_tokenizers()[name].to_json() | change, default=list))
+    with pytest.raises(UserError, match=rf"theirs\.json: .*{message}"):
+        Tokenizer.load(path)
+
+
 class Loud(REMI):
     """A tokenizer of one's own, with a setting of its own, below another."""
 
