@@ -1,4 +1,4 @@
-"""Interfaces of attention and of feature maps, and what queries may see."""
+"""Interfaces of attention and of feature maps, and the mask of visible keys."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
@@ -11,7 +11,7 @@ from musicgen.random import NoiseKey
 
 
 class AttentionMask(NamedTuple):
-    """What the queries of one layer may see."""
+    """Which keys the queries of one layer may see."""
 
     causal: bool  # token n sees only tokens m ≤ n
     key_mask: Tensor | None = None  # [B, L], true where a key may be seen; None: all
@@ -19,21 +19,25 @@ class AttentionMask(NamedTuple):
 
 
 class Attention(nn.Module, ABC):
-    """Weighted average of values: no projections, no hidden state.
+    """Base class of attention, which averages values with weights from queries and keys.
+
+    It has no projections, which belong to the layer. The state of decoding is passed in and
+    returned, never kept in the module.
 
     Args:
         encoded_dim: width E of the encoded queries and keys.
         logit_scale: factor on q·k in the softmax, or in the softmax that features approximate.
+        num_heads: number of heads H.
         site: where the positional encoding acts.
     """
 
     name: ClassVar[str]  # on the command line
     accepts: ClassVar[frozenset[Site]]  # where a positional encoding may act
     supports_span: ClassVar[bool] = False  # masks may have a span
-    supports_decay: ClassVar[bool] = False  # codes may have a decay
+    supports_decay: ClassVar[bool] = False  # positional encodings may have a decay
     has_fixed_state: ClassVar[bool] = False  # the state's size is independent of length
     feature_dim: int  # width M of the feature maps, if `accepts` has `Site.FEATURE`
-    decays_by_token: bool = False  # takes a number for each token and head
+    decays_by_token: bool = False  # `forward` needs `token_decay`
 
     def __init__(
         self, encoded_dim: int, logit_scale: float, num_heads: int, *, site: Site = Site.QUERY_KEY
@@ -43,7 +47,7 @@ class Attention(nn.Module, ABC):
 
     @property
     def log_decay(self) -> Tensor | None:
-        """Logarithm of each head's own decay, below 0: [H]; None: none that is constant."""
+        """Logarithm of each head's decay per token, below 0: [H]; None: no constant decay."""
         return None
 
     @abstractmethod
@@ -60,24 +64,32 @@ class Attention(nn.Module, ABC):
         return_state: bool = False,
         overwrite: bool = False,
     ) -> tuple[Tensor, Any]:
-        """Average the values by attention.
+        """Return the values averaged by attention, and the state after these tokens.
 
         Args:
-            q, k, v: queries, keys [B, L, H, K] and values [B, L, H, V].
-            token_decay: [B, L, H], of any size and sign, if the attention `decays_by_token`.
+            q, k, v: queries and keys [B, L, H, K], values [B, L, H, V].
+            code: the positional encoding of these tokens for this layer.
+            mask: which keys are visible.
+            token_decay: [B, L, H], any real numbers, from which an attention that
+                `decays_by_token` computes the decay of each token.
             state: what an earlier call returned for the tokens before these (causal only).
             return_state: also return the state after these tokens.
-            overwrite: the memory of `state` may be reused; without gradients only.
+            overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
 
         Returns:
-            [B, L, H, V], and the state or None.
+            The averages [B, L, H, V], and the state, or None without `return_state`.
         """
 
 
 class FeatureMap(nn.Module, ABC):
-    """A positive map φ such that φ(q)·φ(k) replaces the softmax's exp(logit_scale q·k)."""
+    """A positive map φ such that φ(q)·φ(k) replaces the softmax's exp(logit_scale q·k).
 
-    name: ClassVar[str]  # of linear attention with this map on the command line
+    Args:
+        dim: width E of the encoded queries and keys.
+        logit_scale: factor on q·k.
+    """
+
+    name: ClassVar[str]  # on the command line, as a value of `attention`
     log_features: ClassVar[bool] = False  # `queries` and `keys` return log φ
     feature_dim: int  # output width M; the input width `dim` unless overridden
 
@@ -87,18 +99,26 @@ class FeatureMap(nn.Module, ABC):
 
     @property
     def directions(self) -> Tensor | None:
-        """Vectors [E, M'], of whose products with q and k features are made; None: of q and k."""
+        """Directions [E, M']: the map is of their products with q and k; None: of q and k."""
         return None
 
     @abstractmethod
     def queries(self, q: Tensor) -> Tensor:
-        """Compute φ(q) up to a factor for each query, which normalising cancels.
+        """Return φ(q), or log φ(q) if `log_features`: [..., M].
 
-        [..., E] or products with the directions [..., M'], in fp32 or fp64 -> [..., M].
+        A factor for each query may be left out, as it cancels in the normaliser.
+
+        Args:
+            q: queries [..., E], or their products with `directions` [..., M'], in fp32 or fp64.
         """
 
     def keys(self, k: Tensor, squared_norm: Tensor | None = None) -> Tensor:
-        """Compute φ(k) likewise, with ‖k‖² [..., 1] where k are products. Default: as queries."""
+        """Return φ(k), or log φ(k) if `log_features`: [..., M]. The default is the map of queries.
+
+        Args:
+            k: keys [..., E], or their products with `directions` [..., M'], in fp32 or fp64.
+            squared_norm: ‖k‖² [..., 1], where `k` are products.
+        """
         return self.queries(k)
 
     def redraw(self, key: NoiseKey) -> None:

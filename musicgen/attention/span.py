@@ -16,7 +16,7 @@ class LayerSpan:
     """The span of one block of tokens, as one layer sees it."""
 
     positions: Tensor  # [1|B, L, P] of the tokens
-    decay: Tensor  # [P], fp32: the Gaussian of lags x is exp(−Σ_i decay_i x_i²), in whole positions
+    decay: Tensor  # [P], fp32: the Gaussian is exp(−Σ_i decay_i x_i²) at the lag x in positions
     window: tuple[int, ...] | None  # the furthest visible lag in each dimension; None: no limit
     multiply: bool  # multiply logits by the Gaussian; else add its logarithm
 
@@ -30,15 +30,15 @@ class GaussianSpan(nn.Module):
 
     Args:
         training_length: N; in n dimensions one number for each.
-        mode: `multiply` multiplies logits by G (algorithm 8): logits of far keys tend to 0, which
-            is more than a near key's negative one. `log` adds ln G: softmax weights are multiplied
-            by G, and far keys are ignored.
+        mode: `multiply` multiplies logits by G (algorithm 8). Logits of far keys then tend to 0,
+            which is more than a negative logit of a near key. `log` adds ln G, which multiplies
+            softmax weights by G: far keys are ignored.
         threshold: t; None: all keys are visible.
         sigma: initial σ in every dimension.
 
     Attributes:
-        num_dims: number of coordinates, from the first on, that lags are taken of.
-        window: the furthest lag in each dimension that is computed; None: all.
+        num_dims: number of coordinates with a lag; they are the first columns of positions.
+        window: the furthest visible lag in each dimension; None: no limit.
     """
 
     name: ClassVar[str] = "gaussian"  # on the command line
@@ -67,23 +67,23 @@ class GaussianSpan(nn.Module):
         self.register_load_state_dict_post_hook(lambda module, _: module.update_window())
 
     def update_window(self) -> None:
-        """Compute the window from the parameters; once a step, as it waits for the device."""
+        """Set `window` from σ. It waits for the device, so call it once per training step."""
         self.window = None
         if self.threshold is not None and not self.sigma.is_meta:
             # On the CPU: Apple's GPUs have no fp64.
             sigma, sizes = self.sigma.detach().abs().cpu().double(), self.normaliser.cpu()
             reach = sigma * math.sqrt(-2 * math.log(self.threshold))
-            # Rounding errors above a whole number are not rounded up.
+            # Slightly less, so that a rounding error above a whole number is not rounded up.
             self.window = tuple((reach * sizes * (1 - 1e-6)).ceil().long().tolist())
 
     def forward(self, positions: Tensor) -> LayerSpan:
         """Return the span of tokens at positions [1|B, L, P]."""
-        # The last term matters only where σ is 0.
+        # The small term avoids a division by zero where σ is 0.
         variance = self.sigma.float().square() * self.normaliser.square() + 1e-12
         return LayerSpan(positions, 0.5 / variance, self.window, self.mode == "multiply")
 
     def weight(self, lags: Tensor) -> Tensor:
-        """Return the Gaussian of lags [N, num_dims], 0 outside of the window: [N]."""
+        """Return G at lags [N, num_dims] in positions, 0 outside of the window: [N]."""
         span = self(lags[None])
         gaussian = (-(lags.square() * span.decay).sum(-1)).exp()
         if span.window is None:

@@ -22,16 +22,20 @@ from musicgen.validation import check_choice
 
 
 class LinearAttention(Attention):
-    """φ(q)·φ(k) instead of exp(q·k): linear in length, and a state of fixed size for decoding.
+    """Linear attention: φ(q)·φ(k) instead of exp(logit_scale q·k) (Katharopoulos et al. 2020).
+
+    Time is linear in length, and decoding has a state of fixed size.
 
     Args:
         feature_map: builds φ from `dim` and `logit_scale`.
-        decay: learned and causal: `head` weights a pair (n, m) by γ^(n − m), log γ = −exp(ρ) for
-            each head; `token` by the product of γ_i over tokens m < i ≤ n that are not masked,
-            log γ_i = −softplus(g_i) exp(ρ) with g_i = `token_decay`, a linear function of the
-            token, as in Mamba-2 (Dao and Gu 2024) and simple GLA. `none`: no decay.
-        backend: of the causal product in training (see `causal_linear_attention`). Evaluation and
-            generation use `auto`, so that a checkpoint runs on any machine.
+        decay: a learned factor by which earlier tokens weigh less; causal only.
+            `none`: no decay.
+            `head`: the pair (n, m) is weighted by γ^(n − m), with log γ = −exp(ρ) for each head.
+            `token`: it is weighted by the product of γ_i over the tokens m < i ≤ n that are not
+            masked, with log γ_i = −softplus(g_i) exp(ρ), where g_i = `token_decay` is a linear
+            function of the token, as in Mamba-2 (Dao and Gu 2024) and simple GLA.
+        backend: implementation of the causal product in training (see `causal_linear_attention`).
+            Evaluation and generation use `auto`, so that a checkpoint runs on any machine.
     """
 
     name = "linear"
@@ -58,10 +62,11 @@ class LinearAttention(Attention):
         self.feature_dim = self.feature_map.feature_dim
         self.decay = None
         self.decays_by_token = decay == "token"
-        if decay != "none":  # ρ from −7 to −2.5; by token, the same rates where g is 0
-            # numpy, as torch's own on the meta device imports its compiler
+        if decay != "none":
+            # numpy's `linspace`, as torch's imports the compiler on the meta device
             rho = np.linspace(-7, -2.5, num_heads, dtype=np.float32)
-            rho -= self.decays_by_token * math.log(math.log(2))
+            if self.decays_by_token:  # the same rates where g is 0, as softplus(0) = ln 2
+                rho -= math.log(math.log(2))
             self.decay = nn.Parameter(torch.tensor(rho))
 
     @property
@@ -85,30 +90,34 @@ class LinearAttention(Attention):
     ) -> tuple[Tensor, LinearState | None]:
         phi_q, phi_k, feature_code = self.features(q, k, code)
         options: dict[str, Any] = {"code": feature_code}
-        of_keys: Any = {"log_features": self.feature_map.log_features, "key_mask": mask.key_mask}
+        key_options: Any = {
+            "log_features": self.feature_map.log_features,
+            "key_mask": mask.key_mask,
+        }
         if not mask.causal:
-            return bidirectional_linear_attention(phi_q, phi_k, v, **options, **of_keys), None
+            return bidirectional_linear_attention(phi_q, phi_k, v, **options, **key_options), None
         options["log_decay"] = self.total_decay(code, mask, token_decay)
         if state is not None and q.shape[1] == 1 and mask.key_mask is None:
             return linear_attention_step(phi_q, phi_k, v, state, **options)
         options |= {"state": state, "return_state": return_state}
         backend = self.backend if self.training else "auto"
-        return causal_linear_attention(phi_q, phi_k, v, **options, **of_keys, backend=backend)
+        return causal_linear_attention(phi_q, phi_k, v, **options, **key_options, backend=backend)
 
     def features(
         self, q: Tensor, k: Tensor, code: LayerCode
     ) -> tuple[Tensor, Tensor, LayerCode | None]:
-        """Compute φ(q) and φ(k), [B, L, H, M] in fp32 or fp64; return the code if it is for them.
+        """Return φ(q) and φ(k), [B, L, H, M] in fp32 or fp64, and the code that encodes them.
 
-        Else it encodes q and k before.
+        A code at another site is applied here to q and k, before the feature map, and None is
+        returned in its place.
         """
         on_features = self.site == Site.FEATURE
-        before = LayerCode() if on_features else code
+        query_key_code = LayerCode() if on_features else code
         directions, squared_norm = self.feature_map.directions, None
         if directions is None:
-            q, k = before.encode(q, k)
+            q, k = query_key_code.encode(q, k)
         else:
-            (q, _), (k, squared_norm) = before.project(q, k, directions)
+            (q, _), (k, squared_norm) = query_key_code.project(q, k, directions)
         q, k = at_least_fp32(q, k)
         with torch.autocast(q.device.type, enabled=False):
             phi_q, phi_k = self.feature_map.queries(q), self.feature_map.keys(k, squared_norm)
@@ -117,15 +126,18 @@ class LinearAttention(Attention):
     def total_decay(
         self, code: LayerCode, mask: AttentionMask, token_decay: Tensor | None
     ) -> Tensor | None:
-        """Return the logarithm of the code's decay times the attention's own: [H] or [B, L, H]."""
-        own = self.log_decay
+        """Return the logarithm of the product of the two decays: [H] or [B, L, H]; None: no decay.
+
+        One is learned by attention, the other belongs to the positional encoding.
+        """
+        log_decay = self.log_decay
         if self.decays_by_token:
             assert self.decay is not None
             assert token_decay is not None
             rho, g = at_least_fp32(self.decay, token_decay)
-            own = -F.softplus(g) * rho.exp()
+            log_decay = -F.softplus(g) * rho.exp()
             if mask.key_mask is not None:
-                own = own.masked_fill(~mask.key_mask[..., None], 0)
-        if own is None or code.log_decay is None:
-            return code.log_decay if own is None else own
-        return own + code.log_decay
+                log_decay = log_decay.masked_fill(~mask.key_mask[..., None], 0)
+        if log_decay is None:
+            return code.log_decay
+        return log_decay if code.log_decay is None else log_decay + code.log_decay

@@ -1,4 +1,4 @@
-"""Backends of the causal product: their selection, and the two optional ones."""
+"""Selection of a backend of the causal product, and the two optional backends."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -18,10 +18,13 @@ Backend = Callable[[ProductInputs], tuple[Tensor, LinearState | None]]
 
 
 def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
-    """Return the backend of that name; `auto`: the fastest that supports these inputs.
+    """Return the backend with this name; `auto`: the fastest one for these inputs.
 
-    On a CPU that is `chunked`, which is faster than fast_transformers; on a GPU, and where a graph
-    is compiled, `batched`.
+    That is `chunked` on a CPU, where it is faster than fast_transformers, and `batched` on a GPU
+    and in a compiled graph.
+
+    Raises:
+        ParameterError: there is no such backend, or it does not support these inputs.
     """
     if name == "auto":
         return batched if prefers_large_operations(q.device) else chunked
@@ -42,10 +45,13 @@ def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
 
 
 def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
-    """Use flash-linear-attention's simple GLA: o_n = q_n S_n, S_n = exp(g) S_{n−1} + k_n v_nᵀ."""
+    """Compute the product by simple GLA: o_n = q_n S_n, S_n = exp(g) S_{n−1} + k_n v_nᵀ.
+
+    The implementation is flash-linear-attention's.
+    """
     from fla.ops.simple_gla import chunk_simple_gla  # takes seconds, and needs Triton
 
-    # One gate per token: the gate per head, which it also takes, gets no gradient.
+    # One gate per token, as the gate per head, which it also supports, gets no gradient.
     log_decay = inputs.log_decay
     gate = None if log_decay is None else log_decay.float().expand(inputs.q.shape[:3])
 
@@ -58,7 +64,7 @@ def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
 
 
 def fast_transformers(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
-    """Use pytorch-fast-transformers' causal product, or `chunked` where sums go on."""
+    """Compute the product by pytorch-fast-transformers; with earlier sums, by `chunked`."""
     from fast_transformers.causal_product import causal_dot_product
 
     assert inputs.log_decay is None, "refused by select_backend"
@@ -84,11 +90,15 @@ BACKENDS = {
 def _normalised(
     product: Callable[..., tuple[Tensor, Tensor]], inputs: ProductInputs
 ) -> tuple[Tensor, LinearState]:
-    """Attend by a product that does not normalise: (q, k, v, sums before) -> (out, sums)."""
-    q, k, v, norm, _, state, _, eps, *_ = inputs
+    """Return attention by a product without a normaliser, and the sums after these tokens.
+
+    Args:
+        product: maps q, k, v and the sums before them to the output and the sums after them.
+    """
+    q, k, v, norm, state = inputs.q, inputs.k, inputs.v, inputs.norm, inputs.state
     ones = v.new_ones(*v.shape[:-1], 1)
     kv, k_sum = (None, None) if state is None else (state.kv, state.k[..., None])
-    if norm is None:  # values and a one: the normaliser is the product's last column
+    if norm is None:  # with a column of ones in v, the normaliser is the output's last column
         before = None if kv is None or k_sum is None else torch.cat((kv, k_sum), dim=-1)
         both, sums = product(q, k, torch.cat((v, ones), dim=-1), before)
         numerator, denominator = both[..., :-1], both[..., -1:]
@@ -96,12 +106,12 @@ def _normalised(
     else:
         numerator, kv = product(q, k, v, kv)
         denominator, k_sum = product(*norm, ones, k_sum)
-    out = numerator / normaliser(denominator, eps)
+    out = numerator / normaliser(denominator, inputs.eps)
     return out, LinearState(kv.detach(), k_sum[..., 0].detach())
 
 
 def _fla_refusal(q: Tensor) -> str | None:
-    """Return why flash-linear-attention does not support these inputs, and the cure."""
+    """Return why flash-linear-attention does not support these inputs, and the cure, or None."""
     if not q.is_cuda:
         return f"flash-linear-attention needs an NVIDIA GPU, and this runs on {q.device.type}"
     if find_spec("fla") is None or find_spec("triton") is None:
@@ -113,7 +123,10 @@ def _fla_refusal(q: Tensor) -> str | None:
 
 
 def _fla_gradient_refusal(log_decay: Tensor | None) -> str | None:
-    """Return why fla's backward with decay is wrong: on Hopper, Triton 3.4 to before 3.7.1."""
+    """Return why fla's gradients with decay would be wrong, or None.
+
+    They are on Hopper GPUs, with Triton from 3.4 to before 3.7.1.
+    """
     if log_decay is None or not torch.is_grad_enabled():
         return None
     import triton

@@ -1,7 +1,7 @@
-"""The causal product in few large operations: all chunks at once, with sums between them in fp32.
+"""The causal product in a few large operations: all chunks at once, sums between them in fp32.
 
-This is the form for accelerators. It has no loop over tokens or chunks and reads no value back, so
-that a whole training step compiles into one graph. `chunked.py` has the form for CPUs.
+This backend is for accelerators. It has no loop over tokens or chunks and reads no value back, so
+that a whole training step compiles into one graph. The backend for CPUs is in `chunked.py`.
 """
 
 import torch
@@ -11,15 +11,15 @@ from torch.nn import functional as F
 from musicgen.attention.linear.chunked import precise
 from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser
 
-CHUNK_LENGTH = 128  # T tokens, whose pairs are computed
-_GROUP_SIZE = 64  # chunks whose sums are one matrix product
+CHUNK_LENGTH = 128  # T, tokens in a chunk, whose pairs are all computed
+_GROUP_SIZE = 64  # chunks whose running sums are one matrix product
 
 
 def batched(inputs: ProductInputs) -> tuple[Tensor, LinearState | None]:
-    """Compute the product in time linear in length.
+    """Return the product [B, L, H, V], in time linear in length, and the state if requested.
 
-    Within chunks it computes masked products of all pairs, in `inputs.dtype`; tokens before a chunk
-    act through the decayed sum of k vᵀ, [E, V].
+    Within a chunk, masked products of all pairs are computed in `inputs.dtype`. Tokens before a
+    chunk act through the decayed sum of k vᵀ, [E, V].
     """
     q, k, v, norm, log_decay, state, dtype, eps, return_state, _ = inputs
     length = q.shape[1]
@@ -44,7 +44,7 @@ def batched(inputs: ProductInputs) -> tuple[Tensor, LinearState | None]:
     numerator = torch.baddbmm(*(x.flatten(0, 2) for x in (from_before, pairs, v)))
     numerator = numerator.view_as(v).to(k_sums.dtype)
     denominator = norm_pairs.sum(-1, dtype=k_sums.dtype) + norm_from_before
-    # Of smaller normalisers gradients would overflow: what all features of a query vanish for is 0.
+    # Gradients of smaller normalisers would overflow. A query whose features all vanish gets 0.
     smallest = 1e3 * torch.finfo(denominator.dtype).tiny
     divisor = normaliser(denominator, eps) if eps else denominator + smallest
     out = (numerator / divisor[..., None]).to(dtype)
@@ -56,7 +56,7 @@ def batched(inputs: ProductInputs) -> tuple[Tensor, LinearState | None]:
 
 
 class _ChunkDecay:
-    """The decay within each chunk and around it, at most 1. [1|B, H, C|1, T] and so on."""
+    """Decay factors within and around each chunk, at most 1: [1|B, H, C|1, T] each."""
 
     def __init__(self, log_decay: Tensor, length: int) -> None:
         if log_decay.dim() == 1:  # the same at all tokens
@@ -67,7 +67,7 @@ class _ChunkDecay:
         self.dtype, self.sums = log_decay.dtype, sums
         self.from_start = sums.to(self.dtype).exp()  # from the chunk before to token n
         self.to_end = (sums[..., -1:] - sums).to(self.dtype).exp()  # from token m to the end
-        self.total = sums[..., -1]  # the logarithm, of the whole chunk: [1|B, H, C]
+        self.total = sums[..., -1]  # logarithm of the whole chunk's decay: [1|B, H, C]
 
     def within(self) -> Tensor:
         """Return the weights of a chunk's pairs, 0 where m > n: [1|B, H, C, T, T]."""
@@ -78,7 +78,7 @@ def _pair_weights(sums: Tensor, dtype: torch.dtype) -> Tensor:
     """Return exp(sums_n − sums_m), 0 where m > n: [.., N] -> [.., N, N]."""
     differences = (sums[..., :, None] - sums[..., None, :]).to(dtype)
     n = torch.arange(sums.shape[-1], device=sums.device)
-    # Masked before the exponential, which could overflow there.
+    # Masked before the exponential, which could overflow for m > n.
     return differences.masked_fill(n > n[:, None], -torch.inf).exp()
 
 
@@ -108,7 +108,7 @@ def _sums_of_chunks(
 
 
 class _RunningSums:
-    """Decayed sums of a sequence of chunks' sums, by matrix products: S_n = γ_n S_{n−1} + x_n.
+    """Running sums over chunks with a decay, S_n = γ_n S_{n−1} + x_n, by matrix products.
 
     Args:
         count: C, number of chunks.
@@ -123,18 +123,24 @@ class _RunningSums:
             self.weights = like.new_ones(1, 1, count + 1, count + 1).tril()
             return
         log_decay = like.new_zeros(1, 1, count) if log_decay is None else log_decay
-        if self.count > _GROUP_SIZE:  # in groups, whose totals are summed alike: in linear time
+        if self.count > _GROUP_SIZE:  # groups, whose totals are summed the same way: linear time
             log_decay = F.pad(log_decay, (0, -self.count % _GROUP_SIZE))
             log_decay = log_decay.unflatten(-1, (-1, _GROUP_SIZE))  # [.., G, 64]
         sums = F.pad(log_decay, (1, 0)).cumsum(-1)
-        # Of the sum before all chunks and of each chunk, in the sums before each, after the last.
+        # Row i: weights of the first sum and of each chunk in the sum before chunk i. The last row
+        # is the sum after all chunks.
         self.weights = _pair_weights(sums, dtype)  # [.., C + 1, C + 1]
         if self.count > _GROUP_SIZE:
             self.from_start = sums[..., :-1].to(dtype).exp()  # from the group's start: [.., G, 64]
             self.outer = _RunningSums(sums.shape[-2], sums[..., -1], like)
 
     def before(self, x: Tensor, first: Tensor | None) -> Tensor:
-        """Return the sums before each chunk: [B, H, C, X] and [B, H, X] or None for 0."""
+        """Return the sum before each chunk: [B, H, C, X].
+
+        Args:
+            x: sums of the chunks [B, H, C, X].
+            first: the sum before all chunks [B, H, X]; None: 0.
+        """
         if self.outer is None:
             x, weights = self._with_first(x, first)
             return weights[..., :-1, :] @ x
@@ -146,7 +152,7 @@ class _RunningSums:
         return sums.flatten(2, 3)[:, :, : self.count]
 
     def last(self, x: Tensor, first: Tensor | None) -> Tensor:
-        """Return the sum after the last chunk: [B, H, X]."""
+        """Return the sum after the last chunk, [B, H, X]; for the arguments, see `before`."""
         if self.outer is None:
             x, weights = self._with_first(x, first)
             return (weights[..., -1:, :] @ x)[:, :, 0]

@@ -1,7 +1,7 @@
 """The causal product on any device: quadratic within chunks of T tokens, recurrent between them.
 
-A log decay is [H], the same at all tokens, or [B, L, H]: that of each token on all earlier ones.
-The pair (n, m) is weighted by the exponential of the sum over the tokens after m up to n.
+A log decay is [H], the same at all tokens, or [B, L, H], for each token the decay of all earlier
+ones. The pair (n, m) is weighted by the exponential of its sum over the tokens after m up to n.
 """
 
 from typing import Any, NamedTuple
@@ -18,14 +18,15 @@ from musicgen.attention.linear.state import (
     segments,
 )
 
-# Numbers in a chunk that fit a CPU's cache.
+# How many numbers of a group's chunk fit a CPU's cache.
 _CACHE_SIZE = 2**17
 
 
 class DecayFactors(NamedTuple):
-    """Decay between a chunk of T tokens and the tokens around it, at most 1.
+    """Decay factors between a chunk of T tokens and the tokens around it, at most 1.
 
-    At a rescale point, whose factor contains the first token's decay, those from before lack it.
+    At a rescale point, `from_start` and `total` leave out the decay of the chunk's first token,
+    which the factor of the rescale point contains.
     """
 
     from_start: Tensor  # [B·H, T, 1]: from the chunk before to token n
@@ -34,7 +35,10 @@ class DecayFactors(NamedTuple):
 
 
 def chunked(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
-    """Compute the product in time linear in length, with a backward of its own."""
+    """Return the product [B, L, H, V], in time linear in length, and the state after it.
+
+    Its backward pass is written by hand (`_Chunked`).
+    """
     q, k, v, norm, log_decay, state, _, eps, _, points = inputs
     sums = (None, None) if state is None else (state.kv, state.k)
     tensors = (q, k, v, *(norm or (None, None)), log_decay, *sums)
@@ -43,7 +47,7 @@ def chunked(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
 
 
 class _Plan:
-    """The groups of rows that are computed together, the chunks, and the weights of their pairs."""
+    """The groups of sequences that are computed together, the chunks, and their pairs' weights."""
 
     def __init__(self, q: Tensor, v: Tensor, log_decay: Tensor | None, points: RescalePoints):
         batch, length, heads, width = q.shape
@@ -51,40 +55,41 @@ class _Plan:
         chunk_length, most = 256, batch
         if q.device.type == "cpu":
             chunk_length = 64
-            row = chunk_length * heads * (width + v.shape[-1])
-            most = min(batch, max(1, _CACHE_SIZE // row))
-        step = next(rows for rows in range(most, 0, -1) if batch % rows == 0)
-        self.groups = [slice(start, start + step) for start in range(0, batch, step)]
+            sequence_size = chunk_length * heads * (width + v.shape[-1])
+            most = min(batch, max(1, _CACHE_SIZE // sequence_size))
+        group_size = next(size for size in range(most, 0, -1) if batch % size == 0)
+        self.groups = [slice(start, start + group_size) for start in range(0, batch, group_size)]
         self.chunks = list(segments(length, points, chunk_length))
         self.points = points
-        # Without a decay by token, all chunks of a form have the same weights.
+        # Without a decay by token, chunks of the same form have the same weights.
         self.weights: dict[tuple[int, bool], tuple[Tensor, DecayFactors | None]] = {}
         if log_decay is None or log_decay.dim() == 1:
             for size, rescaled in {self._form(chunk) for chunk in self.chunks}:
                 if log_decay is None:
                     self.weights[size, rescaled] = q.new_ones(size, size).tril_(), None
                 else:
-                    rates = log_decay.repeat(step)[:, None].expand(-1, size)
+                    rates = log_decay.repeat(group_size)[:, None].expand(-1, size)
                     self.weights[size, rescaled] = chunk_decay(rates, rescaled)
 
     def pair_weights(
-        self, rows: slice, chunk: slice, log_decay: Tensor | None
+        self, group: slice, chunk: slice, log_decay: Tensor | None
     ) -> tuple[Tensor, DecayFactors | None]:
         """Return the weights of a chunk's pairs, [T, T] or [B·H, T, T], and the decay around it."""
         size, rescaled = self._form(chunk)
         if self.weights or log_decay is None:
             return self.weights[size, rescaled]
-        return chunk_decay(_by_head(log_decay, rows, chunk), rescaled)
+        return chunk_decay(_by_head(log_decay, group, chunk), rescaled)
 
     def _form(self, chunk: slice) -> tuple[int, bool]:
         return chunk.stop - chunk.start, chunk.start in self.points
 
 
 class _Chunked(torch.autograd.Function):
-    """The product. For the backward it keeps inputs, output, normaliser and each chunk's sums.
+    """The product, with a backward pass that computes the weights within chunks again.
 
-    The backward computes weights within chunks again. The normaliser is the sum over values of one,
-    computed apart from the values, whose width stays a power of two.
+    For the backward pass it keeps inputs, output, normaliser and the sums of each chunk. The
+    normaliser is computed separately, not as an additional column of the values, whose width stays
+    a power of two.
     """
 
     @staticmethod
@@ -105,27 +110,27 @@ class _Chunked(torch.autograd.Function):
         keep = grad_enabled and any(ctx.needs_input_grad)
         batch, _, heads, width = q.shape
         plan = _Plan(q, v, log_decay, points)
-        slots = len(plan.chunks) + 1 if keep else 2  # without a backward, only the last two
+        slots = len(plan.chunks) + 1 if keep else 2  # without a backward pass, the last two suffice
         kvs = q.new_empty(slots, batch, heads, width, v.shape[-1])
         k_sums = q.new_empty(slots, batch, heads, (k if norm_k is None else norm_k).shape[-1], 1)
         kvs[0] = 0 if first_kv is None else first_kv
         k_sums[0] = 0 if first_k is None else first_k[..., None]
         out, divisor = torch.empty_like(v), v.new_empty(*v.shape[:-1], 1)
-        for rows in plan.groups:
+        for group in plan.groups:
             for i, chunk in enumerate(plan.chunks):
-                within, decay = plan.pair_weights(rows, chunk, log_decay)
+                within, decay = plan.pair_weights(group, chunk, log_decay)
                 (kv, k_sum), (next_kv, next_k_sum) = (
-                    (kvs[j % slots, rows].flatten(0, 1), k_sums[j % slots, rows].flatten(0, 1))
+                    (kvs[j % slots, group].flatten(0, 1), k_sums[j % slots, group].flatten(0, 1))
                     for j in (i, i + 1)
                 )
                 if chunk.start in points:
                     for x in (kv, k_sum):
-                        x *= points[chunk.start][rows].flatten(0, 1)[..., None]
-                q_c, k_c, v_c = (_heads_first(x, rows, chunk) for x in (q, k, v))  # [B·H, T, ·]
+                        x *= points[chunk.start][group].flatten(0, 1)[..., None]
+                q_c, k_c, v_c = (_heads_first(x, group, chunk) for x in (q, k, v))  # [B·H, T, ·]
                 inner = torch.bmm(q_c, k_c.mT).mul_(within)
                 nq_c, nk_c, norm_inner = q_c, k_c, inner
                 if norm_q is not None and norm_k is not None:
-                    nq_c, nk_c = (_by_head(x, rows, chunk) for x in (norm_q, norm_k))
+                    nq_c, nk_c = (_by_head(x, group, chunk) for x in (norm_q, norm_k))
                     norm_inner = torch.bmm(nq_c, nk_c.mT).mul_(within)
                 numerator, denominator = torch.bmm(q_c, kv), torch.bmm(nq_c, k_sum)
                 if decay is not None:
@@ -133,8 +138,8 @@ class _Chunked(torch.autograd.Function):
                     denominator *= decay.from_start
                 numerator.baddbmm_(inner, v_c)
                 denominator = normaliser(denominator.add_(norm_inner.sum(-1, keepdim=True)), eps)
-                _write(out, rows, chunk, numerator.div_(denominator))
-                _write(divisor, rows, chunk, denominator)
+                _write(out, group, chunk, numerator.div_(denominator))
+                _write(divisor, group, chunk, denominator)
                 if decay is None:
                     torch.baddbmm(kv, k_c.mT, v_c, out=next_kv)
                     torch.add(k_sum, nk_c.sum(1)[..., None], out=next_k_sum)
@@ -153,7 +158,8 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.autocast(grad_out.device.type, enabled=False):  # compiled, it may be on
+        # In a compiled graph, autocast may be on here.
+        with torch.autocast(grad_out.device.type, enabled=False):
             return _gradients(ctx, grad_out)
 
 
@@ -169,17 +175,17 @@ def _gradients(  # noqa: C901, PLR0912, PLR0915
     grad_kv = grad_k_sum = None
     if any(ctx.needs_input_grad[6:8]):
         grad_kv, grad_k_sum = torch.empty_like(kvs[0]), torch.empty_like(k_sums[0])
-    for rows in ctx.plan.groups:
+    for group in ctx.plan.groups:
         # Σ q gᵀ and Σ q h over later chunks, decayed to the end of this one.
-        later_kv = torch.zeros_like(kvs[0, rows].flatten(0, 1))
-        later_k = torch.zeros_like(k_sums[0, rows].flatten(0, 1))
+        later_kv = torch.zeros_like(kvs[0, group].flatten(0, 1))
+        later_k = torch.zeros_like(k_sums[0, group].flatten(0, 1))
         for i, chunk in reversed(list(enumerate(ctx.plan.chunks))):
-            within, decay = ctx.plan.pair_weights(rows, chunk, log_decay)
-            kv, k_sum = (x[i, rows].flatten(0, 1) for x in (kvs, k_sums))
+            within, decay = ctx.plan.pair_weights(group, chunk, log_decay)
+            kv, k_sum = (x[i, group].flatten(0, 1) for x in (kvs, k_sums))
             q_c, k_c, v_c, o_c, d_c, g_c = (
-                _heads_first(x, rows, chunk) for x in (q, k, v, out, divisor, grad_out)
+                _heads_first(x, group, chunk) for x in (q, k, v, out, divisor, grad_out)
             )
-            # Through the division: to the numerator, and to the normaliser.
+            # Gradients of the numerator and of the normaliser.
             g_c = g_c / d_c
             h_c = -(g_c * o_c).sum(-1, keepdim=True)
             to_pairs, to_k = torch.bmm(g_c, v_c.mT), torch.bmm(v_c, later_kv.mT)
@@ -188,40 +194,40 @@ def _gradients(  # noqa: C901, PLR0912, PLR0915
                 to_pairs += h_c
                 to_k += later_k.mT
             else:
-                nq_c, nk_c = (_by_head(x, rows, chunk) for x in (norm_q, norm_k))
+                nq_c, nk_c = (_by_head(x, group, chunk) for x in (norm_q, norm_k))
                 to_norm, to_nq, to_nk = h_c * within, h_c * k_sum.mT, later_k.mT
                 if decay is not None:
                     to_nq, to_nk = to_nq * decay.from_start, to_nk * decay.to_end
-                _write(grad_nq, rows, chunk, to_nq.baddbmm_(to_norm, nk_c))
-                _write(grad_nk, rows, chunk, torch.baddbmm(to_nk, to_norm.mT, nq_c))
+                _write(grad_nq, group, chunk, to_nq.baddbmm_(to_norm, nk_c))
+                _write(grad_nk, group, chunk, torch.baddbmm(to_nk, to_norm.mT, nq_c))
             to_pairs *= within
             pairs = torch.bmm(q_c, k_c.mT).mul_(within)
             to_v = torch.bmm(k_c, later_kv)
             if decay is not None:
                 to_v *= decay.to_end
-            _write(grad_v, rows, chunk, to_v.baddbmm_(pairs.mT, g_c))
+            _write(grad_v, group, chunk, to_v.baddbmm_(pairs.mT, g_c))
             if decay is not None:
                 g_c, h_c = g_c * decay.from_start, h_c * decay.from_start
                 to_k *= decay.to_end
                 later_kv *= decay.total
                 later_k *= decay.total
-            _write(grad_k, rows, chunk, to_k.baddbmm_(to_pairs.mT, q_c))
+            _write(grad_k, group, chunk, to_k.baddbmm_(to_pairs.mT, q_c))
             to_q = torch.bmm(g_c, kv.mT)
             if norm_q is None:
                 to_q.addcmul_(h_c, k_sum.mT)
-            _write(grad_q, rows, chunk, to_q.baddbmm_(to_pairs, k_c))
+            _write(grad_q, group, chunk, to_q.baddbmm_(to_pairs, k_c))
             later_kv.baddbmm_(q_c.mT, g_c)
             later_k.baddbmm_(nq_c.mT, h_c)
             if chunk.start in ctx.plan.points:
                 for x in (later_kv, later_k):
-                    x *= ctx.plan.points[chunk.start][rows].flatten(0, 1)[..., None]
+                    x *= ctx.plan.points[chunk.start][group].flatten(0, 1)[..., None]
         if grad_kv is not None and grad_k_sum is not None:
-            grad_kv[rows] = later_kv.unflatten(0, (-1, q.shape[2]))
-            grad_k_sum[rows] = later_k.unflatten(0, (-1, q.shape[2]))
+            grad_kv[group] = later_kv.unflatten(0, (-1, q.shape[2]))
+            grad_k_sum[group] = later_k.unflatten(0, (-1, q.shape[2]))
     grad_decay = None
     if log_decay is not None and ctx.needs_input_grad[5]:
-        # Of token i: Σ ∂pair over the pairs m < i ≤ n, where Σ_m ∂pair is q·∂q and Σ_n ∂pair is
-        # k·∂k. In high precision, as large terms cancel.
+        # The gradient of the log decay of token i is Σ ∂pair over the pairs m < i ≤ n, where
+        # Σ_m ∂pair is q·∂q and Σ_n ∂pair is k·∂k. In high precision, as large terms cancel.
         dtype = precise(q)
         flow = _flow(q, grad_q, dtype) - _flow(k, grad_k, dtype)  # [B, L, H]
         if grad_nq is not None and grad_nk is not None:
@@ -237,23 +243,24 @@ def _flow(x: Tensor, grad: Tensor, dtype: torch.dtype) -> Tensor:
     return (x * grad).sum(-1).to(dtype)
 
 
-def _by_head(x: Tensor, rows: slice, chunk: slice) -> Tensor:
-    """Return a chunk of some rows of [B, L, H, ...] as [B·H, T, ...]."""
-    return x[rows, chunk].transpose(1, 2).flatten(0, 1)
+def _by_head(x: Tensor, group: slice, chunk: slice) -> Tensor:
+    """Return a chunk of a group of sequences [B, L, H, ...] as [B·H, T, ...]."""
+    return x[group, chunk].transpose(1, 2).flatten(0, 1)
 
 
-def _heads_first(x: Tensor, rows: slice, chunk: slice) -> Tensor:
-    return _by_head(x, rows, chunk).contiguous()  # several products of it are faster
+def _heads_first(x: Tensor, group: slice, chunk: slice) -> Tensor:
+    """Return the same in contiguous memory, which makes several products faster."""
+    return _by_head(x, group, chunk).contiguous()
 
 
-def _write(to: Tensor, rows: slice, chunk: slice, x: Tensor) -> None:
-    """Write [B·H, T, ·] to a chunk of some rows of [B, L, H, ·]."""
-    heads = to.size(2)  # from `shape`, torch 2.11 fails to compile it for a second length
-    to[rows, chunk] = x.unflatten(0, (-1, heads)).transpose(1, 2)
+def _write(to: Tensor, group: slice, chunk: slice, x: Tensor) -> None:
+    """Write [B·H, T, ·] to a chunk of a group of sequences [B, L, H, ·]."""
+    heads = to.size(2)  # with `shape[2]`, torch 2.11 fails to compile a second length
+    to[group, chunk] = x.unflatten(0, (-1, heads)).transpose(1, 2)
 
 
 def precise(x: Tensor) -> torch.dtype:
-    """Return the dtype for sums that cancel: fp64, which Apple's GPUs do not have."""
+    """Return the dtype of sums whose terms cancel: fp64, or fp32 on Apple's GPUs, without fp64."""
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
@@ -267,7 +274,7 @@ def chunk_decay(log_decay: Tensor, rescaled: bool) -> tuple[Tensor, DecayFactors
     sums = log_decay.to(precise(log_decay)).cumsum(-1)
     within = (sums[:, :, None] - sums[:, None, :]).to(log_decay.dtype)
     within = within.exp_().tril_()  # [B·H, T, T]
-    # All but the first token's decay, and that one where it is not contained.
+    # `within` has no decay of the first token; without a rescale factor, it is added here.
     from_start = within[..., :1]
     if not rescaled:
         from_start = from_start * log_decay[:, :1, None].exp()

@@ -17,13 +17,13 @@ class FAVOR(FeatureMap):
     """FAVOR+: positive orthogonal random features of the softmax (Choromanski et al. 2021).
 
     φ(x) = [exp(u − ‖x‖²/2), exp(−u − ‖x‖²/2)] / √M with u = xω and x scaled by √logit_scale
-    (§2.3, the hyperbolic form); the M/2 columns of ω are orthogonal in blocks of E. `queries` and
-    `keys` return the exponents, which may exceed any float's. ‖q‖² and √M are left out, as factors
-    of all of a query's features, or of every key's, cancel in the normaliser.
+    (§2.3, the hyperbolic form). The M/2 columns of ω are orthogonal in blocks of E. `queries` and
+    `keys` return the exponents, as the features may overflow: `stabilise.py` brings them into
+    range. ‖q‖² and √M are left out, as they cancel in the normaliser.
 
     Args:
-        num_features: M, even; None: 2 / logit_scale², which is 2E unless an encoding has a larger E
-            than 1 / logit_scale² (exact sineSPE).
+        num_features: M, even; None: 2 / logit_scale². That is 2E for most encodings. Exact SineSPE
+            has a larger E.
     """
 
     name = "favor"
@@ -38,7 +38,7 @@ class FAVOR(FeatureMap):
             raise ParameterError("num_features", num_features, expected)
         self.feature_dim = num_features
         self.register_buffer("omega", torch.empty(dim, num_features // 2))
-        if not self.omega.is_meta:  # Seeded by the global generator, like the other weights.
+        if not self.omega.is_meta:  # seeded by the global generator, like the other weights
             self._fill(torch.Generator().manual_seed(int(torch.randint(2**62, ()))))
 
     def redraw(self, key: NoiseKey) -> None:
@@ -52,7 +52,7 @@ class FAVOR(FeatureMap):
         blocks = []
         for start in range(0, columns, dim):
             gaussian = draw(dim, min(dim, columns - start))
-            # With R's signs moved into Q, it is uniform over rotations and reflections.
+            # With the signs of R moved into Q, Q is uniform over rotations and reflections.
             q, r = torch.linalg.qr(gaussian)
             blocks.append(q * r.diagonal().sign())
         directions = torch.cat(blocks, dim=1)
@@ -61,7 +61,7 @@ class FAVOR(FeatureMap):
 
     @property
     def directions(self) -> Tensor:
-        """ω · √logit_scale."""
+        """ω · √logit_scale: [E, M/2]."""
         return at_least_fp32(self.omega)[0] * math.sqrt(self.logit_scale)
 
     def queries(self, q: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class FAVOR(FeatureMap):
 
 
 class ReLU(FeatureMap):
-    """φ(x) = relu(x · √logit_scale) + ε: the Linear Transformer-ReLU of the SPE paper (§3.1)."""
+    """φ(x) = relu(√logit_scale x) + ε, the Linear Transformer-ReLU of Liutkus et al. 2021, §3.1."""
 
     name = "relu"
     epsilon = 1e-3

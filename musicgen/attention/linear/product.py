@@ -1,4 +1,4 @@
-"""Linear attention as functions: causal, step by step, bidirectional."""
+"""Linear attention as functions: causal, one decoding step, and bidirectional."""
 
 import torch
 from torch import Tensor
@@ -35,31 +35,33 @@ def causal_linear_attention(  # noqa: PLR0913
     eps: float = 1e-6,
     backend: str = "auto",
 ) -> tuple[Tensor, LinearState | None]:
-    """Compute causal linear attention (Katharopoulos et al. 2020, eqs. 8–9), in fp32 or fp64.
+    """Return causal linear attention (Katharopoulos et al. 2020, eqs. 8–9), in fp32 or fp64.
 
     Args:
         q, k: feature maps of queries and keys, [B, L, H, E].
         v: values, [B, L, H, V].
         log_features: q and k are the logarithms of positive features, which may be of any size.
-        log_decay: [H], at most 0: the pair (n, m) is weighted by exp(log_decay · (n − m)), in the
-            numerator and in the normaliser. By token, [B, L, H]: by the exponential of its sum over
-            the tokens after m up to n, as in Mamba-2 (Dao and Gu 2024) and simple GLA.
-        code: encodes q and k after their exponents are brought into range, and says whether the
-            normaliser is computed from them before or after (see `LayerCode`).
+        log_decay: at most 0. With [H], the pair (n, m) is weighted by exp(log_decay · (n − m)) in
+            the numerator and in the normaliser. With [B, L, H], it is weighted by the exponential
+            of the sum over the tokens after m up to n, as in Mamba-2 (Dao and Gu 2024) and simple
+            GLA. None: no decay.
+        code: the positional encoding of features, applied after their exponents are brought into
+            range. It decides whether the normaliser uses features before or after encoding (see
+            `LayerCode`). None: features are not encoded.
         key_mask: [B, L], false where a key is left out.
         state: sums over the tokens before these. `kv` and `k` get gradients, `log_scale` does not.
         return_state: also return the sums after these tokens; `chunked` gives them no gradient.
-        eps: added to the normaliser's magnitude; with `log_features` only if it may vanish.
+        eps: added to the normaliser's magnitude; with `log_features` only where it may vanish.
         backend: `chunked` (a loop over chunks, for CPUs), `batched` (few large operations, for
             accelerators and compiled graphs; under autocast, products within chunks are in its
             dtype), `fla` (NVIDIA; in TF32), `fast_transformers` (an optional package, without
             decay), or `auto`: the fastest of the first two.
 
     Returns:
-        [B, L, H, V], and the state or None.
+        The output [B, L, H, V], and the state, or None without `return_state`.
 
     Raises:
-        ValueError: the backend is unknown, or does not support these inputs.
+        ParameterError: the backend is unknown, or does not support these inputs.
     """
     compute = select_backend(backend, q, log_decay)
     dtype = product_dtype(q.device)
@@ -92,9 +94,16 @@ def linear_attention_step(
     code: LayerCode | None = None,
     eps: float = 1e-6,
 ) -> tuple[Tensor, LinearState]:
-    """Attend from one more token [B, 1, H, ·]: a rank-1 update of the state, constant in L.
+    """Return the output of one more token, [B, 1, H, V], and the state after it.
 
-    q and k are logarithms of features if those of the state were; `log_decay` is [H] or [B, 1, H].
+    The state gets a rank-1 update, so that the time does not depend on the number of tokens.
+
+    Args:
+        q, k, v: [B, 1, H, E], [B, 1, H, E] and [B, 1, H, V]. q and k are logarithms of features if
+            the state was computed from logarithms.
+        state: sums over the tokens before this one.
+        log_decay: [H] or [B, 1, H].
+        code, eps: as in `causal_linear_attention`.
     """
     with torch.autocast(q.device.type, enabled=False):
         q, k, v = (x[:, 0] for x in at_least_fp32(q, k, v))  # [B, H, ·]
@@ -130,7 +139,10 @@ def bidirectional_linear_attention(
     key_mask: Tensor | None = None,
     eps: float = 1e-6,
 ) -> Tensor:
-    """Compute bidirectional linear attention; arguments as of `causal_linear_attention`."""
+    """Return bidirectional linear attention, [B, L, H, V].
+
+    For the arguments, see `causal_linear_attention`.
+    """
     with torch.autocast(q.device.type, enabled=False):
         q, k, v = at_least_fp32(q, k, v)
         if log_features:
@@ -149,12 +161,12 @@ def bidirectional_linear_attention(
 def encode_features(
     q: Tensor, k: Tensor, code: LayerCode | None
 ) -> tuple[Tensor, Tensor, NormFeatures | None]:
-    """Encode features; return also the normaliser's features if they differ."""
+    """Return encoded features [B, L, H, E], and the normaliser's features if they differ."""
     if code is None:
         return q, k, None
     return *code.encode(q, k), None if code.encodes_normaliser else (q, k)
 
 
 def may_vanish(code: LayerCode | None) -> bool:
-    """Return whether the normaliser may be near zero though features are not."""
+    """Return whether the normaliser may be near zero although features are not."""
     return code is not None and code.encodes_normaliser and not code.keeps_sign

@@ -1,16 +1,16 @@
-"""Bring features into a range where nothing overflows or vanishes, from their logarithms.
+"""Stabilisation of linear attention: features from their logarithms, without over- or underflow.
 
 With one scale s_f for each feature, keys exp(a_f − s_f) and queries exp(u_f + s_f − max_f (u_f +
 s_f)) give the same attention: s cancels in each product, and the maximum between numerator and
-normaliser. With s_f near the logarithm of the (decayed) sum of key feature f, that sum is near 1,
-and the normaliser is not far below 1 either, as the query's largest feature is 1.
+normaliser. With s_f near the logarithm of the (decayed) sum of key feature f, that sum is near 1.
+The normaliser is not far below 1 either, as the largest feature of the query is 1.
 
 So s follows the running maximum of each key feature, but lazily: fp32 has room for e^±87, and s
 changes, at a rescale point, only when some feature leaves the range s ± `TOLERANCE`. Usually the
-first key's exponents serve for a whole sequence. s at a token depends on no later one.
+exponents of the first key serve for a whole sequence. s at a token depends on no later token.
 
-A positional encoding of features mixes them. Then all features of a head have one scale
-(`per_head`), that of the largest; features smaller than it by e^87 vanish.
+A positional encoding of features mixes them. Then all features of a head share the scale of the
+largest one (`per_head`), and features that are smaller by e^87 vanish.
 """
 
 import torch
@@ -20,7 +20,8 @@ from musicgen.attention.linear.state import LinearState, RescalePoints
 
 TOLERANCE = 30.0
 _BLOCK = 64
-# Of one token, in the logarithms of sums that scales follow: fp32 holds exponents with 64 of it.
+# Limit on the log decay of one token where scales are chosen. fp32 still resolves exponents after a
+# sum over `_BLOCK` tokens.
 _LARGEST_DECAY = 1e4
 
 
@@ -32,11 +33,18 @@ def stabilise(
     state: LinearState | None,
     per_head: bool,
 ) -> tuple[Tensor, Tensor, RescalePoints, Tensor]:
-    """Compute features of the causal form from their logarithms [B, L, H, E].
+    """Return the features of causal attention from their logarithms.
+
+    Args:
+        q, k: logarithms of features [B, L, H, E].
+        key_mask: [B, L], false where a key is left out.
+        log_decay: [H] or [B, L, H].
+        state: sums over the tokens before these.
+        per_head: one scale for all features of a head.
 
     Returns:
-        Features of queries and keys, the factors that keep sums before them on the same scale, and
-        the scale [B, H, E|1] of the sums after these tokens, −inf before the first key.
+        Features of queries and keys [B, L, H, E], the factors that bring earlier sums to the same
+        scale, and the scale [B, H, E|1] of the sums after these tokens, −inf before the first key.
     """
     with torch.no_grad():
         lowest = None if log_decay is None else _exponents(k, per_head).amin(1)
@@ -46,8 +54,8 @@ def stabilise(
         exponents = _exponents(k, per_head)
         first = exponents[:, 0]
         if key_mask is not None:
-            rows = torch.arange(len(k), device=k.device)
-            first = exponents[rows, key_mask.int().argmax(1)]
+            sequences = torch.arange(len(k), device=k.device)
+            first = exponents[sequences, key_mask.int().argmax(1)]
         if state is not None:
             assert state.log_scale is not None, "a state of plain features"
             first = torch.where(state.log_scale.isinf(), first, state.log_scale)
@@ -79,15 +87,18 @@ def stabilise_at_once(
     state: LinearState | None,
     per_head: bool,
 ) -> tuple[Tensor, Tensor, LinearState | None, Tensor]:
-    """Compute features of the causal form with one scale: nothing is read back from a GPU.
+    """Return the features of causal attention with one scale; nothing is read back from a GPU.
 
-    The scale of a feature is the largest of its keys, later ones included. It cancels, so that
-    outputs depend on earlier keys alone, unless all that a query sees is below e^−80 of it: such
-    a query gets 0.
+    The scale of a feature is its largest exponent over all keys, later ones included. It cancels,
+    so that outputs depend on earlier keys only. The exception are queries whose visible keys are
+    all below e^−80 of the scale: they get 0.
+
+    Args:
+        q, k, key_mask, state, per_head: as in `stabilise`.
 
     Returns:
-        Features of queries and keys, the state on the new scale, and that scale [B, H, E|1], −inf
-        before the first key.
+        Features of queries and keys [B, L, H, E], the state on the new scale, and this scale
+        [B, H, E|1], −inf before the first key.
     """
     if key_mask is not None:
         k = k.masked_fill(~key_mask[:, :, None, None], -torch.inf)
@@ -110,20 +121,30 @@ def stabilise_at_once(
 def stabilise_bidirectional(
     q: Tensor, k: Tensor, key_mask: Tensor | None, per_head: bool
 ) -> tuple[Tensor, Tensor]:
-    """Compute features of the bidirectional form: one scale, the largest over all keys."""
+    """Return the features of bidirectional attention, [B, L, H, E].
+
+    Each feature has one scale, its largest exponent over all keys.
+    """
     if key_mask is not None:
         k = k.masked_fill(~key_mask[:, :, None, None], -torch.inf)
     scale = _exponents(k.detach(), per_head).amax(1, keepdim=True)
-    scale = scale.masked_fill(scale.isinf(), 0)  # rows without a key
+    scale = scale.masked_fill(scale.isinf(), 0)  # sequences without a key
     return _query_features(q + scale), (k - scale).exp_()
 
 
 def stabilise_step(
     q: Tensor, k: Tensor, log_decay: Tensor | None, log_scale: Tensor, per_head: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute one token's features [B, H, E], the factor on the sums before it, and their scale.
+    """Return the features of one token, the factor on earlier sums, and the new scale.
 
-    `log_decay` is [H] or [B, H].
+    Args:
+        q, k: logarithms of features [B, H, E].
+        log_decay: [H] or [B, H].
+        log_scale: scale of the sums before the token [B, H, E|1].
+        per_head: one scale for all features of a head.
+
+    Returns:
+        Features of query and key [B, H, E], the factor and the scale [B, H, E|1].
     """
     if log_decay is not None:
         log_scale = log_scale + log_decay[..., None]
@@ -132,7 +153,7 @@ def stabilise_step(
 
 
 def _exponents(k: Tensor, per_head: bool) -> Tensor:
-    """Return the exponents that scales follow: [.., E|1]."""
+    """Return the exponents from which scales are computed: [.., E|1]."""
     return k.amax(-1, keepdim=True) if per_head else k
 
 
@@ -144,15 +165,18 @@ def _query_features(q: Tensor) -> Tensor:
 def _scales(
     k: Tensor, first: Tensor, log_sums: Tensor, lowest: Tensor | None, log_decay: Tensor | None
 ) -> dict[int, Tensor]:
-    """Return the scales [B, H, E|1] by the token at which each begins, from `first` on.
+    """Return the scales [B, H, E|1] by the index of the token at which each begins.
 
     Args:
         k: exponents of the keys, [B, L, H, E|1].
-        log_sums: logarithms of the sums before the first token.
-        lowest: smallest exponents of the keys, masked ones included; None without decay.
+        first: the scale at the first token, [B, H, E|1].
+        log_sums: logarithms of the sums before the first token, [B, H, E|1].
+        lowest: smallest exponents of the keys, masked ones included, [B, H, E|1]; None without
+            decay.
+        log_decay: [H] or [B, L, H].
     """
     fits = (k.amax(1) - first).amax() <= TOLERANCE
-    if lowest is not None:  # as old sums decay, each token's own features keep the sum in range
+    if lowest is not None:  # earlier sums decay, so that each key alone must be in range
         fits = fits & ((lowest - first).amin() >= -TOLERANCE)
     if fits:
         return {0: first}

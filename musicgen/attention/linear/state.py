@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 RescalePoints = Mapping[int, Tensor]
-"""Tokens n before which the sums over all earlier tokens are multiplied by a factor [B, H, E|1].
+"""For some tokens n, a factor [B, H, E|1] on the sums over all tokens before n.
 
-The factor contains the decay to token n: apart, a factor e^90 and a decay e^−90 leave fp32's range.
+It contains the decay of token n, as the two may exceed fp32 separately: a factor e^90, a decay
+e^−90.
 """
 
 NormFeatures = tuple[Tensor, Tensor]
@@ -23,7 +24,7 @@ class LinearState(NamedTuple):
     """Sums over the tokens so far; their size does not depend on the number of tokens."""
 
     kv: Tensor  # [B, H, E, V]: Σ k vᵀ
-    k: Tensor  # [B, H, M]: Σ k, of the normaliser's features; M = E unless encoded
+    k: Tensor  # [B, H, M]: Σ k of the normaliser's features; M = E unless they are encoded
     log_scale: Tensor | None = None  # [B, H, E|1]: sums = stored sums · exp(log_scale); None: 0
 
     def scaled(self, factor: Tensor) -> LinearState:
@@ -49,7 +50,7 @@ class ProductInputs(NamedTuple):
 def segments(
     length: int, rescale_points: RescalePoints, max_length: int | None = None
 ) -> Iterator[slice]:
-    """Yield the tokens between rescale points, in segments of at most `max_length`."""
+    """Yield slices of the tokens between rescale points, each of at most `max_length` tokens."""
     for start, stop in pairwise(sorted({0, *rescale_points, length})):
         step = max_length or stop - start
         for first in range(start, stop, step):
@@ -57,9 +58,9 @@ def segments(
 
 
 def normaliser(denominator: Tensor, eps: float) -> Tensor:
-    """Return a divisor: `eps` is added to the magnitude, and the sign stays.
+    """Return the divisor of attention: the sign of `denominator`, its magnitude plus `eps`.
 
-    With `eps` 0, a query that sees no key gets 0 instead of 0 / 0.
+    With `eps` 0, zeros become ones, so that a query without keys gets 0 instead of 0 / 0.
     """
     if eps:
         return torch.where(denominator < 0, denominator - eps, denominator + eps)

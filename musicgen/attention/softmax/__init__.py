@@ -1,1 +1,1 @@
-"""Softmax attention: torch's fused form, or blocks of queries."""
+"""Softmax attention: torch's fused operation, or blocks of queries."""

@@ -14,9 +14,9 @@ from musicgen.position.base import LayerCode, Site
 
 
 class SoftmaxAttention(Attention):
-    """softmax(q·k · logit_scale) v (Vaswani et al. 2017, eq. 1).
+    """Softmax attention, softmax(logit_scale q·k) v (Vaswani et al. 2017, eq. 1).
 
-    Computed by torch's fused attention or, under a logit term or a span, by blocks of queries.
+    It is computed by torch's fused attention or, with a logit term or a span, by blocks of queries.
     """
 
     name = "softmax"
@@ -40,14 +40,14 @@ class SoftmaxAttention(Attention):
         assert state is None or key_mask is None, "a prefill has no padding"
         q, k = code.encode(q, k)
         q, k = q.to(v.dtype), k.to(v.dtype)
-        # Number of coordinates, from the first on, of the lags that logits depend on.
+        # Logits depend on the lags of the first `num_dims` coordinates.
         span_dims = 0 if span is None else len(span.decay)
         num_dims = max(span_dims, 0 if logits is None else 1 + max(logits.columns))
         source = span or logits
         positions = k.new_empty(1, k.shape[1], 0) if source is None else source.positions
         k_positions = positions
         last = torch.arange(q.shape[1], device=q.device)[None]  # the last key that a query sees
-        fresh = state is None
+        same_tokens = state is None
         if state is not None:
             state = state.append(k, v, positions, overwrite=overwrite)
             k, v, k_positions = (x[:, : state.longest] for x in state.buffers)
@@ -58,12 +58,12 @@ class SoftmaxAttention(Attention):
         if num_dims:
             last_key = last if causal else None
             pattern = AttentionPattern(
-                positions, k_positions, last_key, key_mask, span, num_dims, same_tokens=fresh
+                positions, k_positions, last_key, key_mask, span, num_dims, same_tokens=same_tokens
             )
             out = blockwise_attention(q, k, v, pattern, self.logit_scale, logits)
         else:
             visible = None
-            if causal and not (fresh and key_mask is None):
+            if causal and not (same_tokens and key_mask is None):
                 visible = torch.arange(k.shape[1], device=q.device) <= last[..., None]
             if key_mask is not None:
                 visible = key_mask[:, None] if visible is None else visible & key_mask[:, None]

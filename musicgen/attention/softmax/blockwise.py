@@ -1,7 +1,7 @@
 """Softmax attention by blocks of queries, each against the keys that it may see.
 
-For logits that torch's fused attention does not form: with a logit term, under a span, or both. No
-array of all pairs exists at any time, and the backward computes each block again.
+It computes logits that torch's fused attention does not support: with a logit term, a span, or
+both. No array of all pairs exists at any time, and the backward pass computes each block again.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,15 @@ def blockwise_attention(
     logit_scale: float,
     layer_logits: LayerLogits | None,
 ) -> Tensor:
-    """Compute softmax(logits) v, with the logits of a `LogitTerm`, or logit_scale q·k without.
+    """Return softmax(logits) v, where the logits are logit_scale q·k plus a positional term.
 
-    Under a span the logits are multiplied by its Gaussian, or the Gaussian's logarithm is added.
+    With a span, the logits are multiplied by its Gaussian, or the Gaussian's logarithm is added.
 
     Args:
         q, k, v: [B, Lq, H, K], [B, Lk, H, K] and [B, Lk, H, V].
-        pattern: visible pairs. Queries that see nothing give 0.
+        pattern: visible pairs. Queries that see no key give 0.
+        logit_scale: factor on q·k.
+        layer_logits: the positional term (see `LogitTerm`); None: there is none.
 
     Returns:
         [B, H, Lq, V].
@@ -40,12 +42,12 @@ def blockwise_attention(
         position_query = layer_logits.term.position_query(q, logit_scale).transpose(1, 2)
         q = layer_logits.term.content_query(q)
         table = layer_logits.table(pattern.lag_bounds())
-        # Rows for the lags of a block that are outside of the table: they are masked.
+        # A block also has lags outside of the table. Their pairs are masked, but need table rows.
         padding = (0, 0, BLOCK + 1, BLOCK + 1) if pattern.consecutive else (0, 0)
         values = F.pad(table.values.to(q.dtype), padding)
     q, k, v = (q * logit_scale).transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     plan = _Plan(pattern, table, list(pattern.blocks()))
-    if len(plan.blocks) > 1:  # so that no block is copied
+    if len(plan.blocks) > 1:  # so that products need no copy of a block
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
         position_query = None if position_query is None else position_query.contiguous()
     decay = None if pattern.span is None else pattern.span.decay
@@ -54,6 +56,8 @@ def blockwise_attention(
 
 @dataclass(frozen=True)
 class _Plan:
+    """How to compute attention: the visible pairs, the table over lags, and the blocks."""
+
     pattern: AttentionPattern
     table: LagTable | None
     blocks: list[tuple[Index, Index]]
@@ -94,31 +98,39 @@ class _Plan:
         return weights.masked_fill(hidden.all(-1, keepdim=True), 0)
 
     def slices(self, block: tuple[Index, Index]) -> list[Any]:
-        """Return the indices of a block's part of each further argument of `weights`."""
+        """Return the index of a block in each tensor argument of `weights`, in their order."""
         queries, keys = block
-        rows = slice(None)
+        table_rows = slice(None)
         if self.table is not None and self.pattern.consecutive:
             assert isinstance(queries, slice)
             assert isinstance(keys, slice)
             ((low, _),) = self.table.bounds
             first = keys.start - (queries.stop - 1) - low + BLOCK + 1
             # One more than there are lags, for `_by_lag`.
-            rows = slice(first, first + (queries.stop - queries.start) + (keys.stop - keys.start))
-        return [_tokens(queries), _tokens(keys), _tokens(queries), (slice(None), rows), ...]
+            num_rows = (queries.stop - queries.start) + (keys.stop - keys.start)
+            table_rows = slice(first, first + num_rows)
+        return [_tokens(queries), _tokens(keys), _tokens(queries), (slice(None), table_rows), ...]
 
     def _by_lag(self, query: Tensor, values: Tensor, lags: Tensor) -> Tensor:
-        """Return products of queries [B, H, C, K'] and each pair's table row: [B, H, C, W]."""
+        """Return the product of each query with the table's row for each pair: [B, H, C, W].
+
+        Args:
+            query: [B, H, C, K'].
+            values: rows of the table [H, N, K'].
+            lags: [1|B, C, W, P].
+        """
         num_queries, num_keys = lags.shape[1:3]
         if self.pattern.consecutive:
             products = query @ values.mT  # [B, H, C, N]
-            # Pair (c, w) has row w + (C − 1) − c. In rows of N, at c·N + w + (C − 1) − c, which
-            # from C − 1 on is (c, w) in rows of N − 1.
-            rows = products.shape[-1] - 1
-            flat = products.flatten(-2)[..., num_queries - 1 :][..., : num_queries * rows]
-            return flat.unflatten(-1, (num_queries, rows))[..., :num_keys]
+            # The pair (c, w) needs the product in row c and column w + (C − 1) − c of [C, N]. In
+            # the flattened array its index is c·(N − 1) + w + (C − 1). Without the first C − 1
+            # elements, it is the element (c, w) of an array [C, N − 1].
+            row_length = products.shape[-1] - 1
+            flat = products.flatten(-2)[..., num_queries - 1 :][..., : num_queries * row_length]
+            return flat.unflatten(-1, (num_queries, row_length))[..., :num_keys]
         assert self.table is not None
         index = self.table.rows(lags)
-        if num_keys * values.shape[-1] < values.shape[-2]:  # less than products with all rows
+        if num_keys * values.shape[-1] < values.shape[-2]:  # cheaper than products with all rows
             heads = torch.arange(len(values), device=index.device)[:, None, None]
             return (query[..., None, :] @ values[heads, index].mT).squeeze(-2)
         products = query @ values.mT
@@ -126,7 +138,7 @@ class _Plan:
 
 
 class _Blockwise(torch.autograd.Function):
-    """The weights times the values, by blocks; the backward computes the weights again."""
+    """The weights times the values, by blocks; the backward pass computes the weights again."""
 
     @staticmethod
     def forward(ctx: Any, plan: _Plan, v: Tensor, *inputs: Tensor | None) -> Tensor:

@@ -25,8 +25,8 @@ class AttentionPattern:
     last: Tensor | None  # [1|B, Lq], index of each query's last visible key; None: all are visible
     key_mask: Tensor | None  # [B, Lk], true where a key is visible
     span: LayerSpan | None
-    num_dims: int  # number of coordinates, from the first on, that lags are taken of
-    same_tokens: bool  # queries and keys are of the same tokens
+    num_dims: int  # number of coordinates with a lag; they are the first columns of positions
+    same_tokens: bool  # queries and keys belong to the same tokens
 
     @property
     def window(self) -> tuple[int, ...] | None:
@@ -35,7 +35,7 @@ class AttentionPattern:
 
     @cached_property
     def consecutive(self) -> bool:
-        """Whether each token's position is that of the token before plus one."""
+        """Whether positions grow by 1 from each token to the next."""
         steps = self.k_positions[..., 0].diff(dim=-1)
         return self.same_tokens and self.num_dims == 1 and bool((steps == 1).all())
 
@@ -86,9 +86,9 @@ class AttentionPattern:
                 yield queries, near.nonzero()[:, 0]
 
     def lags(self, queries: Index, keys: Index) -> Tensor:
-        """Return the lags, key minus query: [1|B, Lq, Lk, P]."""
-        rows = slice(1) if self.consecutive else slice(None)
-        q, k = self.q_positions[rows, queries], self.k_positions[rows, keys]
+        """Return the lags, key position minus query position: [1|B, Lq, Lk, P]."""
+        sequences = slice(1) if self.consecutive else slice(None)
+        q, k = self.q_positions[sequences, queries], self.k_positions[sequences, keys]
         return k[:, None] - q[:, :, None]
 
     def visible(self, queries: Index, keys: Index, lags: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The cache of softmax attention."""
+"""The key-value cache of softmax attention."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class SoftmaxState:
-    """Keys, values and positions of the tokens so far, in buffers with room for more.
+    """Key-value cache: keys, values and positions of the tokens so far, with room for more.
 
-    Under a span, tokens that no later token sees are dropped when the buffers are full, on the
-    assumption that the first coordinate never falls.
+    With a span, tokens that no later token sees are dropped when the buffers are full. This assumes
+    that the first coordinate never decreases.
 
     Attributes:
         buffers: keys [B, C, H, E], values [B, C, H, V] and positions [B, C, P], of capacity C; P is
@@ -22,7 +22,7 @@ class SoftmaxState:
     """
 
     buffers: tuple[Tensor, ...]
-    length: Tensor  # [B], number of tokens of each row
+    length: Tensor  # [B], number of cached tokens of each sequence
     longest: int  # the largest length
     reach: int | None  # the furthest visible lag of the first coordinate; None: no limit
 
@@ -30,15 +30,15 @@ class SoftmaxState:
     def k(self) -> Tensor:
         return self.buffers[0]
 
-    def select(self, rows: Tensor) -> SoftmaxState:
-        """Return the states of the given rows, which may repeat."""
-        buffers = tuple(x[rows] for x in self.buffers)
-        return SoftmaxState(buffers, self.length[rows], self.longest, self.reach)
+    def select(self, indices: Tensor) -> SoftmaxState:
+        """Return the states of the sequences at these indices [N], which may repeat."""
+        buffers = tuple(x[indices] for x in self.buffers)
+        return SoftmaxState(buffers, self.length[indices], self.longest, self.reach)
 
     @staticmethod
     def cat(states: list[SoftmaxState]) -> SoftmaxState:
-        """Concatenate the rows of several states."""
-        capacity = max(state.k.shape[1] for state in states)  # a power of two, each
+        """Return one state with the sequences of several states."""
+        capacity = max(state.k.shape[1] for state in states)  # each is a power of two
         buffers = zip(*(state.grow(capacity).buffers for state in states), strict=True)
         length = torch.cat([state.length for state in states])
         longest = max(state.longest for state in states)
@@ -46,7 +46,11 @@ class SoftmaxState:
 
     @staticmethod
     def of(k: Tensor, v: Tensor, positions: Tensor, reach: int | None) -> SoftmaxState:
-        """Return the state after these keys, values and positions [1|B, L, P]."""
+        """Return the state after keys [B, L, H, E], values [B, L, H, V], positions [1|B, L, P].
+
+        Args:
+            reach: the furthest visible lag of the first coordinate; None: no limit.
+        """
         batch, length = k.shape[:2]
         lengths = torch.full((batch,), length, device=k.device)
         buffers = (k, v, positions.expand(batch, -1, -1))
@@ -56,22 +60,23 @@ class SoftmaxState:
     def append(
         self, k: Tensor, v: Tensor, positions: Tensor, *, overwrite: bool = False
     ) -> SoftmaxState:
-        """Return the state with L more tokens after each row's own.
+        """Return the state with L more tokens at the end of each sequence.
 
         Args:
+            k, v, positions: [B, L, H, E], [B, L, H, V] and [1|B, L, P].
             overwrite: write into these buffers, if they have room; else into copies.
         """
-        batch, more = k.shape[:2]
-        state = self if self.longest + more <= self.k.shape[1] else self.trim()
-        state = state.grow(state.longest + more)
-        rows = torch.arange(batch, device=k.device)[:, None]
-        slots = rows, state.length[:, None] + torch.arange(more, device=k.device)
+        batch, num_new = k.shape[:2]
+        state = self if self.longest + num_new <= self.k.shape[1] else self.trim()
+        state = state.grow(state.longest + num_new)
+        sequences = torch.arange(batch, device=k.device)[:, None]
+        slots = sequences, state.length[:, None] + torch.arange(num_new, device=k.device)
         new = (k, v, positions.expand(batch, -1, -1))
         put = Tensor.index_put_ if overwrite else Tensor.index_put
         buffers = tuple(
             put(x, slots, y.to(x.dtype)) for x, y in zip(state.buffers, new, strict=True)
         )
-        return SoftmaxState(buffers, state.length + more, state.longest + more, state.reach)
+        return SoftmaxState(buffers, state.length + num_new, state.longest + num_new, state.reach)
 
     def grow(self, capacity: int) -> SoftmaxState:
         """Return the state with room for at least `capacity` tokens."""
@@ -83,7 +88,7 @@ class SoftmaxState:
         return SoftmaxState(buffers, self.length, self.longest, self.reach)
 
     def trim(self) -> SoftmaxState:
-        """Return the state without tokens further than `reach` behind each row's last one."""
+        """Return the state without tokens more than `reach` before the last of their sequence."""
         if self.reach is None:
             return self
         index = torch.arange(self.longest, device=self.k.device)
@@ -92,8 +97,8 @@ class SoftmaxState:
         dropped = ((first < bound) & (index < self.length[:, None])).sum(1)
         length = self.length - dropped
         longest = int(length.max())
-        rows = torch.arange(len(length), device=index.device)[:, None]
-        kept = (index[:longest] + dropped[:, None]).clamp(max=self.longest - 1)
-        buffers = tuple(x[rows, kept] for x in self.buffers)
+        sequences = torch.arange(len(length), device=index.device)[:, None]
+        remaining = (index[:longest] + dropped[:, None]).clamp(max=self.longest - 1)
+        buffers = tuple(x[sequences, remaining] for x in self.buffers)
         # Room for a quarter more at least, so that trimming is rare.
         return SoftmaxState(buffers, length, longest, self.reach).grow(longest + longest // 4 + 1)
