@@ -1,4 +1,4 @@
-"""Absolute encodings, added to the token embedding, and no encoding."""
+"""Absolute encodings, which are added to the token embedding, and the option of no encoding."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from musicgen.random import NoiseKey
 
 
 class NoPosition(PositionalEncoding):
-    """No encoding: a causal model infers the order from what each token may see."""
+    """No positional encoding: a causal model infers the order from which tokens each one sees."""
 
     name = "none"
     sites = frozenset({Site.EMBEDDING, Site.QUERY_KEY})
@@ -32,15 +32,16 @@ class Sinusoidal(PositionalEncoding):
         return x + sinusoids(positions[..., :1], self.model_dim).to(x.dtype)
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
-        """Return the products of two encodings by frequency: [N] -> [1, D/2, N], for all heads.
+        """Return cos((m − n) ω_i), the product of two encodings by frequency.
 
-        sin(mω) sin(nω) + cos(mω) cos(nω) = cos((m − n) ω), before any projection.
+        sin(mω) sin(nω) + cos(mω) cos(nω) = cos((m − n) ω), before any projection. Lags m − n [N]
+        give [1, D/2, N], the same for all heads.
         """
         return sinusoids(lags[:, None], self.model_dim)[:, 1::2].T[None]
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """Return alternating sines and cosines in fp32: positions [..., 1] -> [..., width]."""
+    """Return alternating sines and cosines in fp32, [..., width], of positions [..., 1]."""
     even = torch.arange(0, width, 2, device=positions.device)
     angles = angles_at([(positions, geometric_frequencies(even, width))])  # [..., width / 2]
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]
@@ -49,7 +50,10 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 class Learnable(PositionalEncoding):
     """One learned vector for each position below `max_length` (Gehring et al. 2017).
 
-    A class token, at −1, has the last one.
+    A class token, at position −1, has the last vector.
+
+    Args:
+        max_length: number of positions, each with a vector.
     """
 
     name = "learnable"
@@ -64,7 +68,11 @@ class Learnable(PositionalEncoding):
     def draw(
         self, key: NoiseKey, positions: Tensor, device: torch.device, **others: Any
     ) -> tuple[()]:
-        """Draw nothing; raise `ParameterError` if a position has no vector."""
+        """Return (), as there is no noise; check that each position has a vector.
+
+        Raises:
+            ParameterError: a position is `max_length` or more.
+        """
         if torch.compiler.is_exporting():
             return ()
         first, last = (int(end) for end in positions[..., 0].aminmax())

@@ -1,9 +1,9 @@
 """Angles proportional to positions, as precise at position 1,000,000 as at 1.
 
-A product n·f of a position and a frequency in turns counts modulo one turn, but fp32 rounds all of
-it: at n = 10⁶ an error of up to 0.2 radians is left. Here f is F·2⁻³² + r with an integer F. The
-product n·F modulo 2³² is what int32 arithmetic computes, exactly, on any device; n·r is below 2⁻¹³
-turns up to position 10⁶, and carries the gradient of f.
+Only the fraction of a turn matters of the product n·f of a position and a frequency in turns, but
+fp32 rounds the whole product: at n = 10⁶ the error is up to 0.2 radians. Here f = F·2⁻³² + r with
+an integer F. int32 arithmetic computes n·F modulo 2³² exactly on any device. n·r is below 2⁻¹³
+turns up to position 10⁶; the gradient of f is computed from it.
 """
 
 import math
@@ -16,23 +16,28 @@ _STEPS = 2.0**32  # in one turn
 
 
 def to_fp64(x: Tensor) -> Tensor:
-    """Convert to fp64, on the CPU if x is on an Apple GPU, which has none."""
+    """Return x in fp64; on the CPU if x is on an Apple GPU, which does not support fp64."""
     device = torch.device("cpu") if x.device.type == "mps" else x.device
     return x.to(device).double()
 
 
 def geometric_frequencies(even: Tensor, width: int) -> Tensor:
-    """Return 10000^(−2t / width) radians for the numbers 2t, as turns per position in fp64."""
+    """Return the frequencies 10000^(−2t / width) / 2π, in turns per position, in fp64.
+
+    Args:
+        even: the numbers 2t.
+    """
     return 10000.0 ** (-to_fp64(even) / width) / (2 * math.pi)
 
 
 def angles_at(terms: Iterable[tuple[Tensor, Tensor]], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return Σ 2π·n·f modulo 2π for terms (n, f) that broadcast: within ±π for |n| up to 10⁶.
+    """Return the angles Σ 2π·n·f in radians, modulo 2π: within ±π for |n| up to 10⁶.
 
     Args:
-        terms: positions n, integers below 2³¹ as a rule, and frequencies f in turns per position,
-            in fp64 (see `to_fp64`).
-        dtype: of the result; fp32 or fp64.
+        terms: pairs of positions n and frequencies f, whose shapes broadcast. Positions are
+            integers below 2³¹, or floating-point numbers, which are computed in fp64. Frequencies
+            are in turns per position, in fp64 (see `to_fp64`).
+        dtype: dtype of the result, fp32 or fp64.
     """
     pairs = list(terms)
     device = pairs[0][0].device

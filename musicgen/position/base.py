@@ -1,4 +1,4 @@
-"""Interface of positional encodings: positions in, one code per layer out."""
+"""Interface of positional encodings, which return one code per layer for given positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from musicgen.position.logit.term import LayerLogits
 from musicgen.random import NoiseKey
 
 Coordinates: TypeAlias = str | int | Sequence[str]
-"""Names of coordinates, or their number. What a name stands for is up to who computes positions."""
+"""Names of coordinates, or their number. The code that computes positions defines the names."""
 
 
 class Site(StrEnum):
@@ -29,7 +29,7 @@ class Site(StrEnum):
 
 
 def product_dtype(device: torch.device) -> torch.dtype:
-    """Return the dtype of matrix products on a device: autocast's if it is on, else fp32."""
+    """Return the dtype of matrix products on a device: that of autocast if it is on, else fp32."""
     enabled = torch.is_autocast_enabled(device.type)
     return torch.get_autocast_dtype(device.type) if enabled else torch.float32
 
@@ -37,7 +37,8 @@ def product_dtype(device: torch.device) -> torch.dtype:
 def prefers_large_operations(device: torch.device) -> bool:
     """Return whether few large operations are faster than loops over blocks that fit a cache.
 
-    Compiled, only they make one graph. An exported decoding step has one token, a single block.
+    A compiled step needs them, as loops do not make one graph. An exported decoding step does not:
+    it has one token, and therefore a single block.
     """
     compiles = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
     return device.type != "cpu" or compiles
@@ -50,23 +51,23 @@ def at_least_fp32(*tensors: Tensor) -> list[Tensor]:
 
 
 class Projection(NamedTuple):
-    """Encoded queries or keys, as random features see them."""
+    """Encoded queries or keys, multiplied by the directions of random features."""
 
     product: Tensor  # [B, L, H, M]: q̂ ω
-    squared_norm: Tensor | None = None  # [B, L, H, 1]: ‖k̂‖², of keys
+    squared_norm: Tensor | None = None  # [B, L, H, 1]: ‖k̂‖², for keys only
 
 
 @dataclass(eq=False, kw_only=True)
 class LayerCode:
-    """The position of one block of tokens, as one layer sees it. The default does nothing.
+    """How one layer encodes the positions of one block of tokens. The default encodes nothing.
 
     Attributes:
         keeps_sign: encoding keeps positive features positive.
-        encodes_normaliser: linear attention computes its normaliser from encoded features, else
-            from those before encoding, which are positive.
+        encodes_normaliser: linear attention computes its normaliser from features after encoding;
+            else from features before encoding, which are positive.
         log_decay: [H], at most 0: linear attention also weights the pair (n, m) of tokens by
             exp(log_decay · (n − m)). Causal only; None: no decay.
-        logits: the term of the logits, for encodings that act at `Site.LOGIT`.
+        logits: the term added to logits, for encodings that act at `Site.LOGIT`.
     """
 
     keeps_sign: bool = True
@@ -75,53 +76,64 @@ class LayerCode:
     logits: LayerLogits | None = None
 
     def repeatable(self) -> LayerCode:
-        """Return the code without what it kept of earlier calls: each call then does the same."""
+        """Return a copy without cached results, so that each call does the same."""
         return self if self.logits is None else replace(self, logits=replace(self.logits, cache=[]))
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode queries and keys together, as they may share noise: [B, L, H, K] -> [.., E]."""
+        """Return encoded queries and keys: [B, L, H, K] -> [B, L, H, E] each.
+
+        They are encoded together, as they may share noise.
+        """
         return q, k
 
     def project(self, q: Tensor, k: Tensor, directions: Tensor) -> tuple[Projection, Projection]:
-        """Encode, and multiply by directions [E, M]; codes of a large E form no encoded arrays."""
+        """Return encoded queries and keys times `directions` [E, M].
+
+        Codes with a large E override this to avoid encoded arrays.
+        """
         encoded = self.encode(q, k)
         dtype = product_dtype(q.device)
         with torch.autocast(q.device.type, enabled=False):
             q, k = at_least_fp32(*encoded)
             squared_norm = k.square().sum(-1, keepdim=True)
             if q.dtype == torch.float32 and prefers_large_operations(q.device):
-                q, k = q.to(dtype), k.to(dtype)  # autocast's, whose products are faster
+                q, k = q.to(dtype), k.to(dtype)  # products are faster in autocast's dtype
             directions = directions.to(q.dtype)
             return Projection(q @ directions), Projection(k @ directions, squared_norm)
 
 
 class PositionalEncoding(nn.Module, ABC):
-    """Compute one code per layer from positions. One module serves the whole model.
+    """Base class of positional encodings: returns one code per layer for given positions.
 
-    A shared encoding repeats one code. Layers own no position parameters.
+    One module serves the whole model and owns all parameters of positions. An encoding that layers
+    share returns the same code for each of them.
 
     Args:
-        width: width of the encoded vectors: the head width K at `Site.QUERY_KEY`.
-        coordinates: the coordinates to read of a position: a name or a list of names, such as
+        num_layers, num_heads: number of layers, and of heads H.
+        width: width of the vectors to encode: the head width K at `Site.QUERY_KEY`, the feature
+            map's width M at `Site.FEATURE`.
+        model_dim: model width D.
+        coordinates: which coordinates of a position to read: a name or a list of names, such as
             `index` (of the token) or `[index, beat]`; or their number, for example 2 for images.
 
     Attributes:
-        sites: where the encoding may act. If it takes a `site`, that chooses one of them.
-        decays: its codes may have a `log_decay`, which only linear attention applies.
-        relative: whether products of encoded queries and keys depend on t − s alone: exactly, in
+        sites: where the encoding may act. An argument `site`, if there is one, chooses among them.
+        decays: codes may have a `log_decay`, which only linear attention applies.
+        relative: whether products of queries at s and keys at t depend on t − s alone: exactly, in
             expectation, or not.
         shares_kernel: whether all layers have the same `kernel`.
-        has_fixed_state: whether what `forward` keeps for later tokens is decided by the first call.
-        max_length: positions from here on have no encoding; None: no limit.
+        has_fixed_state: whether the state that `forward` returns stays the same after the first
+            call.
+        max_length: number of positions that can be encoded; None: no limit.
         encoded_dim: width E of an encoded query or key.
         logit_scale: factor on q·k in softmax attention and FAVOR+.
         columns, num_dims: the columns of positions to read, and their number.
         num_columns: number of columns that positions must have.
-        coordinate_names: their names: `index`; then `time`, if more is read; then the others.
-            Empty beyond `time` if only their number is known.
+        coordinate_names: names of these columns: `index`; then `time`, if more than the index is
+            read; then the others. Where only a number of coordinates is given, names end at `time`.
 
     Raises:
-        ValueError: `coordinates` are none or repeat one.
+        ParameterError: `coordinates` are empty or repeat a name.
     """
 
     name: ClassVar[str]
@@ -150,29 +162,35 @@ class PositionalEncoding(nn.Module, ABC):
         self.logit_scale = width**-0.5
 
     def read(self, positions: Tensor) -> Tensor:
-        """Return the coordinates to read of positions [1|B, L, P]: [1|B, L, num_dims]."""
-        # Not indexed by a list, whose copy to a GPU waits.
+        """Return the coordinates that are read, [1|B, L, num_dims], of positions [1|B, L, P]."""
+        # Not an index by a list, as copying the list to a GPU waits for it.
         return torch.stack([positions[..., column] for column in self.columns], dim=-1)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Encode the embedding: [B, L, D] and positions [1|B, L, P] -> [B, L, D]."""
+        """Return the encoded embedding [B, L, D] of x [B, L, D] at positions [1|B, L, P]."""
         return x
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
-        """Return the factor on content at the lags m − n of a query at m and a key at n.
+        """Return the positional kernel P_d at lags, the factor by which it weighs content.
 
-        It multiplies each dimension of the products q_d k_d, or of a query at `Site.LOGIT`:
-        lags [N], or [N, num_dims] for several -> [H, K', N] for K' dimensions. It is None if
-        it is not a function of the lag. `layer=None` is the first layer.
+        For a query at m and a key at n, the lag is m − n. The kernel multiplies the products
+        q_d k_d of each dimension d, or q_d at `Site.LOGIT`.
+
+        Args:
+            lags: [N], or [N, num_dims] for several coordinates.
+            layer: number of the layer; None: the first.
+
+        Returns:
+            [H, K', N] for K' dimensions; None if the encoding is not a function of the lag.
         """
         return None
 
     def log_decay(self) -> Tensor | None:
-        """Return the logarithm of the decay of pairs (see `LayerCode`) in all layers: [H]."""
+        """Return the logarithm of the decay of pairs (see `LayerCode`), [H], for all layers."""
         return None
 
     def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
-        """Return the part of logits that depends on the lag m − n alone: [H, 1, N]."""
+        """Return the part of logits that depends on the lag m − n alone: [H, 1, N], or None."""
         return None
 
     def draw(
@@ -184,34 +202,36 @@ class PositionalEncoding(nn.Module, ABC):
         batch_size: int = 1,
         state: Any = None,
     ) -> Any:
-        """Draw the random numbers of a forward pass, a function of the key; (): there are none.
+        """Return the noise of a forward pass, which is a function of the key; (): no noise.
 
-        Drawn before a compiled region, they enter it as tensors. What depends on the values of
-        positions is decided here, too.
+        It is drawn before a compiled region and enters the region as tensors. Decisions that depend
+        on the values of positions are made here, too.
 
         Args:
-            positions: those of `forward`. Their values may be read, for which a GPU waits unless
-                they are on the CPU.
-            device: of the numbers.
-            batch_size: B, number of sequences.
-            state: that of `forward`.
+            key: noise key.
+            positions: as in `forward`. Their values may be read, which waits for a GPU if they
+                are on one.
+            device: where the noise is needed.
+            batch_size: number of sequences B.
+            state: as in `forward`.
         """
         return ()
 
     def forward(
         self, positions: Tensor, *, noise: Any, state: Any = None
     ) -> tuple[Sequence[LayerCode], Any]:
-        """Return one code per layer for the positions [1|B, L, P], and the state.
+        """Return one code per layer, and the state.
 
         Args:
+            positions: [1|B, L, P].
             noise: a `NoiseKey`, or what `draw` returned for it.
-            state: the one returned for earlier tokens of the sequence. It only saves work.
+            state: what an earlier call returned for the tokens before these. It only saves work.
         """
         return [LayerCode()] * self.num_layers, None
 
 
 def _find_columns(coordinates: Coordinates) -> tuple[tuple[int, ...], int, tuple[str, ...]]:
-    """Return the columns of positions to read, how many there must be, and their names."""
+    """Return the columns of positions to read, the number of all columns, and their names."""
     if isinstance(coordinates, int) and coordinates >= 1:
         return tuple(range(coordinates)), coordinates, ("index", "time")[:coordinates]
     names: list[str] = []

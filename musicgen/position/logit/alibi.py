@@ -1,4 +1,4 @@
-"""ALiBi: a bias of logits that falls linearly with the distance."""
+"""ALiBi: a bias on logits that falls linearly with the distance."""
 
 import torch
 from torch import Tensor
@@ -8,12 +8,15 @@ from musicgen.position.logit.term import LogitTerm
 
 
 class ALiBi(LogitEncoding):
-    """Bias −m_h |t − s|, m_h = 2^(−8h/H) (Press et al. 2022, §3); dimensions' distances add up."""
+    """ALiBi (Press et al. 2022, §3): the bias −m_h |t − s| on logits, with m_h = 2^(−8h/H).
+
+    In several dimensions, |t − s| is the sum of the distances.
+    """
 
     name = "alibi"
 
     def slopes(self, device: torch.device | None = None) -> Tensor:
-        """Return m_h for h = 1 … H: [H]."""
+        """Return the slopes m_h for h = 1 … H: [H]."""
         return 2.0 ** (-8 * torch.arange(1, self.num_heads + 1, device=device) / self.num_heads)
 
     def logit_term(self, layer: int) -> LogitTerm:

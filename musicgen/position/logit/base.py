@@ -5,8 +5,8 @@ query i and key j:
 
     A_ij = q_i·k_j + q_i·P_(j−i) + u·k_j + v·P_(j−i)
 
-with biases u, v of a layer, and one vector P of the model's width for each signed lag, key minus
-query. Heads take slices of u, v and P, as they do of q and k.
+u and v are learned biases of a layer. P has one vector of the model's width for each signed lag,
+key position minus query position. Each head uses a slice of u, v and P, as of q and k.
 """
 
 from abc import abstractmethod
@@ -22,19 +22,19 @@ from musicgen.random import NoiseKey
 
 
 class LogitEncoding(PositionalEncoding):
-    """Base of encodings that add a `LogitTerm`; a subclass declares one for each layer."""
+    """Base class of encodings that add a `LogitTerm` to logits; a subclass declares the term."""
 
     sites = frozenset({Site.LOGIT})
     relative = "exact"
 
     @abstractmethod
     def logit_term(self, layer: int) -> LogitTerm:
-        """Declare a layer's term."""
+        """Return the term of a layer."""
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
-        """Return the scaled encodings of the lags, by which q_d is multiplied: [H, K, N].
+        """Return the scaled encodings P of the lags, by which q_d is multiplied: [H, K, N].
 
-        The norm at a lag is the standard deviation of q·encoding over queries of independent
+        The norm of an encoding is the standard deviation of q·P for queries with independent
         entries of variance 1.
         """
         encoding = self.logit_term(layer or 0).encoding
@@ -43,7 +43,7 @@ class LogitEncoding(PositionalEncoding):
         return encoding(-lags.reshape(-1, self.num_dims)).mT * self.logit_scale
 
     def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor:
-        """Return the term of a query of zeros at the lags: [H, 1, N]."""
+        """Return the term for a query of zeros at the lags: [H, 1, N]."""
         term = self.logit_term(layer or 0)
         values = term.values(-lags.reshape(-1, self.num_dims))  # [H, N, K']
         q = values.new_zeros(1, self.num_heads, self.width)
@@ -61,9 +61,9 @@ class LogitEncoding(PositionalEncoding):
 
 
 class RelativeEncoding(LogitEncoding):
-    """Base of encodings with Transformer-XL's four terms; a subclass computes P.
+    """Base class of encodings with the four terms of Transformer-XL; a subclass computes P.
 
-    Each layer has its own P, u (`content_bias`) and v (`position_bias`).
+    Each layer has its own P, u (`content_bias`, [layers, H, K]) and v (`position_bias`, the same).
     """
 
     def __init__(self, *args: int, **kwargs: Any) -> None:
@@ -74,9 +74,9 @@ class RelativeEncoding(LogitEncoding):
 
     @abstractmethod
     def encodings(self, lags: Tensor, layer: int) -> Tensor:
-        """Compute a layer's P in fp32: integer lags [N, num_dims] -> [N, D].
+        """Return P of a layer in fp32, for integer lags: [N, num_dims] -> [N, D].
 
-        Heads take slices of the last dimension.
+        Each head uses a slice of the last dimension.
         """
 
     def logit_term(self, layer: int) -> LogitTerm:

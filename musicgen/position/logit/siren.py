@@ -14,16 +14,19 @@ from musicgen.validation import check_int
 
 
 class SIREN(RelativeEncoding):
-    """Relative encodings from sines of learned frequencies (Alfons 2022, algorithms 4 and 5).
+    """Relative encodings by a sine network of the lag (Alfons 2022, algorithms 4 and 5).
 
     Lags are normalised by the training length N to x = lag / (N − 1) in each dimension, and clamped
     to |x| ≤ 1: lags beyond the training length share the encoding of the furthest one.
 
     Args:
-        training_length: N, one number for each coordinate, in its own unit: grid steps of musical
-            time, or semitones of pitch.
-        depth: layers of the network, the last of them linear.
-        omega_first, omega: ω of the first layer's sines, and of the other layers'.
+        training_length: N, one number for each coordinate, in its unit: tokens of the index, grid
+            steps of musical time, semitones of pitch.
+        depth: number of layers, of which the last is linear; at least 2.
+        omega_first, omega: factor ω in the sines of the first layer, and of the other layers.
+
+    Raises:
+        ParameterError: `training_length` does not have one number for each coordinate.
     """
 
     name = "siren"
@@ -43,7 +46,7 @@ class SIREN(RelativeEncoding):
         check_int("depth", depth, 2)
         sizes = [training_length] if isinstance(training_length, int) else list(training_length)
         if len(sizes) != self.num_dims:
-            expected = f"expected as many numbers as coordinates={coordinates} has, {self.num_dims}"
+            expected = f"expected {self.num_dims}, one number for each of coordinates={coordinates}"
             raise ParameterError("training_length", training_length, expected)
         self.omegas = [omega_first, *[omega] * (depth - 2)]
         self.register_buffer("reach", torch.tensor(sizes).float().sub(1).clamp(min=1))

@@ -1,4 +1,4 @@
-"""Terms that an encoding adds to attention logits, and their tables over lags."""
+"""Terms that an encoding adds to attention logits, and tables of their values at all lags."""
 
 import math
 from collections.abc import Callable
@@ -11,20 +11,20 @@ from torch import Tensor
 from musicgen.errors import UserError
 
 MAX_LAGS = 1 << 20
-"""Rows of a table in several dimensions; each may hold a vector of the model's width."""
+"""Largest table in several dimensions, in lags; each may have a vector of the model's width."""
 
 LagBounds = tuple[tuple[int, int], ...]  # first and last lag of each dimension
 
 
 @dataclass(frozen=True)
 class LogitTerm:
-    """The term of one layer, declared by its parts; a part that is None adds nothing.
+    """The term that one layer adds to logits. A part that is None adds nothing.
 
-    The logit of a query and a key at the lag x, key minus query, is
+    With the lag x, key position minus query position, the logit of a query and a key is
 
         logit_scale · ((q + content_offset)·k + (q + position_offset)·encoding(x)) + bias(x)
 
-    with integer lags [N, num_dims] and fp32 results.
+    Lags are integers [N, num_dims]; `encoding` and `bias` return fp32.
     """
 
     content_offset: Tensor | None = None  # [H, K]
@@ -33,11 +33,14 @@ class LogitTerm:
     bias: Callable[[Tensor], Tensor] | None = None  # [N, num_dims] -> [H, N]
 
     def content_query(self, q: Tensor) -> Tensor:
-        """Return the factor on keys, not scaled: [B, L, H, K]."""
+        """Return q + content_offset, the factor on keys without `logit_scale`: [B, L, H, K]."""
         return q if self.content_offset is None else q + self.content_offset.to(q.dtype)
 
     def position_query(self, q: Tensor, logit_scale: float) -> Tensor:
-        """Return the factor on `values`, scaled: [B, L, H, K'], with a 1 for the bias."""
+        """Return the factor on `values`: [B, L, H, K'].
+
+        It is logit_scale · (q + position_offset), and a 1 for the bias.
+        """
         parts = []
         if self.encoding is not None:
             offset = self.position_offset
@@ -47,7 +50,7 @@ class LogitTerm:
         return torch.cat(parts, dim=-1)
 
     def values(self, lags: Tensor) -> Tensor:
-        """Return encodings and bias of lags [N, num_dims] side by side: [H, N, K']."""
+        """Return the encodings and the bias of lags, concatenated: [N, num_dims] -> [H, N, K']."""
         parts = [] if self.encoding is None else [self.encoding(lags)]
         if self.bias is not None:
             parts.append(self.bias(lags)[..., None])
@@ -55,16 +58,16 @@ class LogitTerm:
 
 
 class LagTable(NamedTuple):
-    """A term's values for all lags within bounds; the last dimension varies fastest."""
+    """The values of a term at all lags within bounds; the last dimension varies fastest."""
 
     values: Tensor  # [H, N, K']
     bounds: LagBounds
-    columns: tuple[int, ...]  # of positions
+    columns: tuple[int, ...]  # of positions that are read
 
     def rows(self, lags: Tensor) -> Tensor:
-        """Return the rows of lags [B, Lq, Lk, P]: [B, 1, Lq, Lk].
+        """Return the index in `values` of each lag: [B, Lq, Lk, P] -> [B, 1, Lq, Lk].
 
-        Lags outside of the bounds take the nearest row.
+        Lags outside of the bounds are clamped to them.
         """
         row = torch.zeros_like(lags[..., 0])
         for column, (low, high) in zip(self.columns, self.bounds, strict=True):
@@ -74,7 +77,7 @@ class LagTable(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerLogits:
-    """The logit term of one block of tokens, as one layer sees it."""
+    """The logit term of one layer for one block of tokens."""
 
     term: LogitTerm
     positions: Tensor  # [1|B, L, P]
@@ -82,7 +85,11 @@ class LayerLogits:
     cache: list[LagTable]  # the last table computed for this sequence
 
     def table(self, column_bounds: LagBounds) -> LagTable:
-        """Return the values of all lags within bounds, or the cached table if it has them."""
+        """Return a table with all lags within the bounds: the cached one if it has them.
+
+        Raises:
+            UserError: in several dimensions, the table would have more than `MAX_LAGS` lags.
+        """
         bounds = tuple(column_bounds[column] for column in self.columns)
         for table in self.cache:
             if all(
@@ -90,13 +97,13 @@ class LayerLogits:
                 for (first, last), (low, high) in zip(table.bounds, bounds, strict=True)
             ):
                 return table
-        if self.cache:  # a growing sequence asks for more lags with every token
+        if self.cache:  # in decoding, the lags grow with every token: make room for more
             wide = tuple((-_next_power_of_two(-low), _next_power_of_two(h)) for low, h in bounds)
             bounds = wide if len(wide) == 1 or _size(wide) <= MAX_LAGS else bounds
         if len(bounds) > 1 and _size(bounds) > MAX_LAGS:
             raise UserError(
-                f"encodings of attention logits have a table of all lags: {_size(bounds):,} of "
-                "these coordinates together. Use fewer coordinates or shorter sequences"
+                "a positional encoding on attention logits needs a table of all lags, and these "
+                f"coordinates have {_size(bounds):,}; use fewer coordinates or shorter sequences"
             )
         device = self.positions.device
         axes = [torch.arange(low, high + 1, device=device) for low, high in bounds]

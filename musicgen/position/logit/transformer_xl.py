@@ -11,17 +11,17 @@ from musicgen.position.logit.base import RelativeEncoding
 
 
 class TransformerXL(RelativeEncoding):
-    """P = W s(lag) + b with fixed sinusoids s (Dai et al. 2019, §3.3; Alfons 2022, algorithm 3).
+    """Transformer-XL (Dai et al. 2019, §3.3; Alfons 2022, algorithm 3): P = W s(lag) + b.
 
-    b shifts all logits of a query alike, which matters only under a span. In n dimensions each
-    dimension has its share of the sinusoids.
+    s are fixed sinusoids. b shifts all logits of a query equally, which matters only with a span.
+    In n dimensions, each dimension has an equal share of the sinusoids.
     """
 
     name = "transformer_xl"
 
     def __init__(self, *args: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Not nn.Linear, whose weights a model initialises in its own way. Initialised as SIREN's.
+        # Not nn.Linear, whose weights the model initialises itself. Initialised as in SIREN.
         layers, dim = self.num_layers, self.model_dim
         self.weight = nn.Parameter(torch.randn(layers, dim, dim) * (2 / dim) ** 0.5)
         self.bias = nn.Parameter(torch.zeros(layers, dim))

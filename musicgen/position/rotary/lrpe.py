@@ -21,36 +21,36 @@ from musicgen.validation import check_bool, check_choice
 
 
 class LRPE(PositionalEncoding):
-    """The base of the three types.
+    """Base class of LRPE's three types (Qin et al. 2023).
 
-    On queries and keys (`query_key`), FAVOR+'s positive features estimate exp(qᵀ W_(t − s) k), and
-    outputs stay averages of the values. On feature maps φ (`feature`), as in the papers, products
-    φ(q)ᵀ W_(t − s) φ(k) depend on t − s exactly, but where Λ or P turns features negative, weights
-    have either sign and outputs have no bound. They are largest where queries meet few keys: with
-    relu's sparse features tens of times the values, with FAVOR+'s, of exponential range, more by
-    orders of magnitude as logits grow. Before elu and relu, `query_key` leaves products that depend
-    on both positions.
+    At the site `query_key`, the positive features of FAVOR+ estimate exp(qᵀ W_(t − s) k), and
+    outputs are averages of the values. With elu or relu, products then depend on both positions.
+
+    At the site `feature`, as in the papers, products φ(q)ᵀ W_(t − s) φ(k) depend on t − s exactly.
+    Where Λ or P makes features negative, however, weights have either sign and outputs have no
+    bound. Outputs are largest where queries meet few keys: tens of times the values with relu,
+    whose features are sparse, and orders of magnitude more with FAVOR+ as logits grow.
 
     Args:
         basis: P, one of `bases`.
-        learned_basis: learn Householder's v.
-        shared: use one code for all layers, else one code with its own parameters per layer.
-        site: `query_key` or `feature`; None: `feature` under elu and relu, else `query_key`.
-        normaliser: of linear attention, at the site `feature`. `unencoded` is RoFormer's (Su et
-            al. 2021, §3.3, eq. 19): of the features before encoding, always positive. `encoded` is
-            LRPE's own (Qin et al. 2023, eq. 38): of the features that make the numerators. Weights
-            then add up to 1, but where features turn negative the sum may vanish or be negative:
-            its sign is kept, and 1e-6 is added to its magnitude. None: `encoded` where features
-            stay positive, else `unencoded`.
+        learned_basis: learn the vectors v of the Householder basis.
+        shared: use one code for all layers; else one code per layer with its own parameters.
+        site: `query_key` or `feature`; None: `feature` with elu and relu, else `query_key`.
+        normaliser: how linear attention is normalised, at the site `feature` only. `unencoded`:
+            by the features before encoding, which are positive, as in RoFormer (Su et al. 2021,
+            §3.3, eq. 19). `encoded`: by the features after encoding, as in LRPE (Qin et al. 2023,
+            eq. 38). Weights then add up to 1, but where features are negative the sum may vanish
+            or be negative: its sign is kept, and 1e-6 is added to its magnitude. None: `encoded`
+            where features stay positive, else `unencoded`.
 
     Raises:
-        ValueError: `basis` is not one of `bases`, or `normaliser` none of the words above.
+        ParameterError: `basis` is not one of `bases`, or `normaliser` is none of the above.
     """
 
     sites = frozenset({Site.QUERY_KEY, Site.FEATURE})
     relative: Literal["no", "exact", "expected"] = "exact"
     bases: ClassVar[tuple[str, ...]] = ("householder", "identity", "odd_even")
-    keeps_sign: bool = False  # Λ, and of an object ΛP, maps positive vectors to positive vectors
+    keeps_sign: bool = False  # of a class: Λ keeps positive vectors positive; of an object: ΛP does
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class LRPE(PositionalEncoding):
         shared: bool = True,
         site: str | None = None,
         normaliser: str | None = None,
-        **reading: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **reading)
+        super().__init__(*args, **kwargs)
         check_choice("basis", basis, self.bases)
         check_choice("normaliser", normaliser, (None, "unencoded", "encoded"))
         check_bool("shared", shared)
@@ -77,7 +77,12 @@ class LRPE(PositionalEncoding):
 
     @abstractmethod
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
-        """Return Λ^(s) at positions [1|B, L, num_dims]: Px [B, L, H, M] -> [B, L, H, E]."""
+        """Return Λ^(s) as a function of Px: [B, L, H, M] -> [B, L, H, E].
+
+        Args:
+            positions: s, [1|B, L, num_dims].
+            code: number of the code.
+        """
 
     def forward(
         self, positions: Tensor, *, noise: NoiseKey | None = None, state: Any = None
@@ -94,9 +99,9 @@ class LRPE(PositionalEncoding):
         return codes * (self.num_layers // self.num_codes)
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
-        """Return the diagonal of W_τ, the product of each feature with itself at lag τ: [H, M, N].
+        """Return the diagonal of W_τ at each lag τ: [N] or [N, num_dims] -> [H, M, N].
 
-        It compares to the P_d of SPE.
+        It is the product of each feature with itself, and corresponds to P_d of SPE.
         """
         steps = lags.reshape(-1, self.num_dims)
         code = self._codes(F.pad(steps, (0, 0, 1, 0))[None])[layer or 0]
@@ -109,14 +114,14 @@ class LRPE(PositionalEncoding):
 
 @dataclass(eq=False)
 class LRPECode(LayerCode):
-    """Λ^(s) P of one code, applied to queries and keys alike."""
+    """Multiplication of queries and keys by Λ^(s) P, for one code."""
 
     basis: Callable[[Tensor, int], Tensor]
     index: int
     transform: Callable[[Tensor], Tensor]
 
     def apply(self, x: Tensor) -> Tensor:
-        """Encode vectors in fp32 or fp64: [B, L, H, M] -> [B, L, H, E]."""
+        """Return encoded vectors in fp32 or fp64: [B, L, H, M] -> [B, L, H, E]."""
         with torch.autocast(x.device.type, enabled=False):
             (x,) = at_least_fp32(x)
             return self.transform(self.basis(x, self.index)).to(x.dtype)
@@ -126,23 +131,28 @@ class LRPECode(LayerCode):
 
 
 def identity(x: Tensor, code: int) -> Tensor:
-    """P = I, the basis of RoPE and PermuteFormer."""
+    """Return x unchanged: P = I, the basis of RoPE and PermuteFormer."""
     return x
 
 
 def odd_even(x: Tensor, code: int) -> Tensor:
-    """Permute x_j -> x_{π(j)}: even places take the first half, odd ones the second (eq. 74)."""
+    """Return x permuted: the first half to even places, the second to odd ones (eq. 74)."""
     j = torch.arange(x.shape[-1], device=x.device)
     return x[..., j // 2 + j % 2 * ((len(j) + 1) // 2)]
 
 
 def fourier(x: Tensor, code: int) -> Tensor:
-    """Return the unitary discrete Fourier transform, which is complex."""
+    """Return the unitary discrete Fourier transform of x, which is complex."""
     return torch.fft.fft(x, norm="ortho")
 
 
 class Householder(nn.Module):
-    """P = I − 2vvᵀ / vᵀv, with v ~ N(0, I) for each code and head (Qin et al. 2023, eq. 73)."""
+    """The basis P = I − 2vvᵀ / vᵀv, v ~ N(0, I) for each code and head (Qin et al. 2023, eq. 73).
+
+    Args:
+        num_codes, num_heads, width: shape of v.
+        learned: v is a parameter; else it stays as it was drawn.
+    """
 
     v: Tensor  # [codes, H, M]
 
@@ -160,7 +170,10 @@ class Householder(nn.Module):
 
 
 class _Reflect(torch.autograd.Function):
-    """x − 2v (v·x) for x [B, L, H, M] and unit vectors v [H, M]. It is its own transpose."""
+    """The reflection x − 2v (v·x) of x [B, L, H, M] at unit vectors v [H, M].
+
+    Its matrix is symmetric, so that the backward pass is the same reflection.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, v: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""LRPE's type 3, which permutes features, and PermuteFormer."""
+"""LRPE of type 3, which permutes features, and PermuteFormer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +13,10 @@ from musicgen.validation import check_bool
 
 
 class PermutationLRPE(LRPE):
-    """Type 3: Λ^(s) = (I)_{π^s}, x_j -> x_{π^s(j)}, with a random π for each head (eq. 24).
+    """LRPE of type 3: Λ^(s) permutes x_j -> x_{π^s(j)}, with a random π for each head (eq. 24).
 
     Raises:
-        ValueError: `coordinates` are several.
+        ParameterError: there is more than one coordinate.
     """
 
     name = "lrpe_permutation"
@@ -38,7 +38,7 @@ class PermutationLRPE(LRPE):
 
     def transform(self, positions: Tensor, code: int) -> Callable[[Tensor], Tensor]:
         order, start, length, offset = self.cycles[:, code]  # [H, M] each
-        exponents = positions[:, :, None].long()  # [1|B, L, 1, 1], of either sign
+        exponents = positions[:, :, None].long()  # [1|B, L, 1, 1], may be negative
         place = start + (offset + exponents) % length
         index = order.expand_as(place).gather(-1, place)  # π^s(j): [1|B, L, H, M]
         return lambda x: x.gather(-1, index.expand(x.shape[0], -1, -1, -1))
@@ -49,8 +49,8 @@ class PermuteFormer(PermutationLRPE):
 
     The paper encodes queries by (r P_π)^s and keys by (r⁻¹ P_π)^s, which weights the pair (n, m)
     of tokens by r^(n − m). Here the causal product applies r^(n − m), where it cannot overflow.
-    Head h has r = sigmoid(2 + 3h/H), as in the paper's language models. The decay always counts
-    tokens. Softmax attention, which has no decay, takes `PermutationLRPE` in the identity basis.
+    Head h has r = sigmoid(2 + 3h/H), as in the paper's language models. n − m is always a number of
+    tokens. Softmax attention has no decay; use `PermutationLRPE` with the identity basis there.
 
     Args:
         decay: False sets r = 1. Bidirectional attention never decays.
@@ -75,20 +75,21 @@ def find_cycles(permutation: Tensor) -> Tensor:
     """Return the cycles of the permutation j -> permutation[j] of M elements.
 
     Returns:
-        [4, M]: the elements, cycle by cycle, in the order in which the permutation visits them;
-        then for each element j the start of its cycle in that order, the cycle's length, and the
-        offset of j within it.
+        [4, M]. Row 0 has the elements, cycle by cycle, in the order in which the permutation visits
+        them. For each element j, row 1 has the start of its cycle in row 0, row 2 the length of
+        the cycle, and row 3 the offset of j within it.
     """
     if permutation.is_meta:
         return torch.empty(4, len(permutation), dtype=torch.long, device="meta")
     image = permutation.tolist()
     order: list[int] = []
-    rows: dict[int, tuple[int, int, int]] = {}
+    places: dict[int, tuple[int, int, int]] = {}  # of each element: start, length, offset
     for first in range(len(image)):
-        if first not in rows:
+        if first not in places:
             cycle = [first]
             while (element := image[cycle[-1]]) != first:
                 cycle.append(element)
-            rows |= {element: (len(order), len(cycle), i) for i, element in enumerate(cycle)}
+            places |= {element: (len(order), len(cycle), i) for i, element in enumerate(cycle)}
             order += cycle
-    return torch.tensor([order, *zip(*(rows[j] for j in range(len(image))), strict=True)])
+    starts, lengths, offsets = zip(*(places[j] for j in range(len(image))), strict=True)
+    return torch.tensor([order, starts, lengths, offsets])

@@ -1,4 +1,4 @@
-"""Rotations: types 1 and 2 of LRPE turn features by angles proportional to the position; RoPE."""
+"""Rotations of features by angles proportional to the position: LRPE of types 1 and 2, RoPE."""
 
 import math
 from collections.abc import Callable
@@ -15,23 +15,24 @@ from musicgen.validation import check_bool, check_choice, check_int
 
 
 class Rotation(LRPE):
-    """Types 1 and 2: Λ^(s) rotates complex numbers by the angles s·α_t.
+    """Base class of types 1 and 2 of LRPE, where Λ^(s) rotates complex numbers by angles s·α_t.
 
-    In n dimensions angle t uses coordinate t mod n as s, and each coordinate gets the full range
+    In n dimensions, angle t uses coordinate t mod n as s, and each coordinate gets the full range
     of frequencies of one dimension.
 
     Args:
-        learned_angles: learn log α for each head, else fix α at its start. The logarithm lets an
-            optimizer change slow and fast angles in proportion.
-        angles: the start of α_t, t < A, Qin et al.'s theta types a, b and c (appendix D.2):
-            `geometric`, 10000^(−2t/M) for M features that are rotated; `linear`, (π/2)(t + 1)/(AN);
-            `harmonic`, (π/2)/((t + 1)N). The listing has each sequence's own length for N.
+        learned_angles: learn log α for each head; else α keeps its initial value. The logarithm
+            lets an optimizer change slow and fast angles in proportion.
+        angles: initial values of α_t, t < A, which are the theta types a, b and c of Qin et al.
+            2023 (appendix D.2). `geometric`: 10000^(−2t/M) for M rotated features. `linear`:
+            (π/2)(t + 1)/(AN). `harmonic`: (π/2)/((t + 1)N). The paper's listing uses the length of
+            each sequence for N.
         training_length: N, in the unit of the coordinates.
-        mixed: rotate by the first half of the angles alone, rounded up, as if there were no more;
-            the other features stay as they are: the identity part of eq. 23.
+        mixed: rotate only as many features as half of the angles, rounded up, need. The other
+            features stay as they are (the identity part of eq. 23).
     """
 
-    features_per_angle: ClassVar[int] = 1  # there are M / features_per_angle angles, or half
+    features_per_angle: ClassVar[int] = 1  # A = M / features_per_angle, or half of that if `mixed`
     even: Tensor  # [A]: 2t
     dims: Tensor  # [A]: the coordinate that an angle uses; [M / features_per_angle] if mixed
 
@@ -70,16 +71,18 @@ class Rotation(LRPE):
             self.log_alpha = nn.Parameter(start.repeat(self.num_codes, self.num_heads, 1))
 
     def frequency(self, code: int) -> Tensor:
-        """Return the angles in turns per position, in fp64, zero ones of `mixed` last.
+        """Return the frequencies in turns per position, in fp64: [1|H, M / features_per_angle].
 
-        [H, M / features_per_angle], or [1, …] if all heads share them.
+        With `mixed`, the last ones are 0. The first size is 1 if all heads share them.
         """
-        alpha = self.log_alpha
-        turns = self._start()[None] if alpha is None else to_fp64(alpha[code]).exp() / (2 * math.pi)
+        if self.log_alpha is None:
+            turns = self._start()[None]
+        else:
+            turns = to_fp64(self.log_alpha[code]).exp() / (2 * math.pi)
         return F.pad(turns, (0, len(self.dims) - len(self.even)))
 
     def _start(self) -> Tensor:
-        """Return the angles at the start in turns per position, in fp64: [A]."""
+        """Return the initial frequencies in turns per position, in fp64: [A]."""
         count, first = len(self.even), to_fp64(self.even) / 2
         match self.angles:
             case "linear":
@@ -89,17 +92,21 @@ class Rotation(LRPE):
         return geometric_frequencies(self.even, count * self.features_per_angle)
 
     def cos_sin(self, positions: Tensor, code: int) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of s·α_t: [1|B, L, P] -> [1|B, L, 1|H, A] each."""
-        given = torch.float32 if self.log_alpha is None else self.log_alpha.dtype
-        dtype = torch.promote_types(given, torch.float32)
+        """Return cosines and sines of s·α_t: [1|B, L, num_dims] -> [1|B, L, 1|H, A] each.
+
+        With `mixed`, there are M / features_per_angle of them.
+        """
+        parameter_dtype = torch.float32 if self.log_alpha is None else self.log_alpha.dtype
+        dtype = torch.promote_types(parameter_dtype, torch.float32)
         angle = angles_at([(positions[:, :, None, self.dims], self.frequency(code))], dtype)
         return angle.cos(), angle.sin()
 
 
 class UnitaryLRPE(Rotation):
-    """Type 1: Λ^(s) = diag exp(i s α_t), t < M (eq. 22), with the real part of the product.
+    """LRPE of type 1: Λ^(s) = diag exp(i s α_t), t < M (eq. 22).
 
-    Real arithmetic doubles the width: real parts, then imaginary ones.
+    Attention uses the real part of products. Encoded vectors have E = 2M numbers, the real parts
+    and then the imaginary parts.
     """
 
     name = "lrpe_unitary"
@@ -123,10 +130,10 @@ class UnitaryLRPE(Rotation):
 
 
 class OrthogonalLRPE(Rotation):
-    """Type 2: Λ^(s) rotates adjacent pairs by s·α_t (eq. 23): all of them, or half if `mixed`.
+    """LRPE of type 2: Λ^(s) rotates adjacent pairs of features by s·α_t (eq. 23).
 
     Raises:
-        ValueError: `width` is odd.
+        UserError: `width` is odd.
     """
 
     name = "lrpe_orthogonal"
@@ -143,7 +150,7 @@ class OrthogonalLRPE(Rotation):
 
 
 class RoPE(OrthogonalLRPE):
-    """RoPE (Su et al. 2021, §3.2.2, eq. 15): LRPE's type 2 with P = I and fixed angles."""
+    """RoPE (Su et al. 2021, §3.2.2, eq. 15): LRPE of type 2 with P = I and fixed angles."""
 
     name = "rope"
 

@@ -11,8 +11,11 @@ T = TypeVar("T")
 class PassLocal(Generic[T]):
     """A value that the functions of one backward pass share, such as a sum over layers.
 
-    `create` makes a new one for each pass. What a pass leaves behind, because it stops short of the
-    function that takes the value (`torch.autograd.grad(loss, q)`), is dropped by the next.
+    A pass may stop before the function that takes the value, as in `torch.autograd.grad(loss, q)`.
+    The next pass then drops the value.
+
+    Args:
+        create: returns a new value, once for each pass.
     """
 
     def __init__(self, create: Callable[[], T]) -> None:

@@ -1,6 +1,6 @@
-"""Queries and keys times stochastic codes, by few large operations.
+"""Products of queries and keys with stochastic codes, by few large operations.
 
-This is the form for accelerators, and the one that compiles into one graph. Codes are arrays
+This implementation is for accelerators, and it compiles into one graph. Codes are arrays
 [L, H, K, R] that all sequences and layers share, or, for few sequences, products with Ω.
 """
 
@@ -15,7 +15,7 @@ from musicgen.position.spe.base import Gate
 
 @dataclass(eq=False)
 class FormedCode(LayerCode):
-    """A layer's gate, the codes as arrays, and the slots of the tokens in them."""
+    """Encoding by codes that are arrays: the gate of a layer, the codes, and each token's slot."""
 
     gate: Gate | None  # its factors may differ between tokens: [1|B, L, H, K]
     q_code: Tensor  # [N, H, K, R]
@@ -48,15 +48,19 @@ def times_codes(x: Tensor, code: Tensor, slots: Tensor | None) -> Tensor:
     batch, length, heads, width = x.shape
     if slots is not None and len(slots) > 1:
         return (x[..., None, :] @ code[slots])[..., 0, :]
-    at = code[:length] if slots is None else code[slots[0]]
-    # The tokens at a position together: one matrix product for each position and head.
+    token_codes = code[:length] if slots is None else code[slots[0]]
+    # One matrix product for each position and head, over all sequences.
     by_position = x.reshape(batch, length * heads, width).transpose(0, 1)  # [L·H, B, K]
-    product = torch.bmm(by_position, at.flatten(0, 1))
+    product = torch.bmm(by_position, token_codes.flatten(0, 1))
     return product.transpose(0, 1).unflatten(1, (length, heads))
 
 
 def times_noise(x: Tensor, gate: Gate) -> Tensor:
-    """Return the gate's constant part, (x c) ε: [B, L, H, K] -> [B, L, H, R]."""
+    """Return the constant part of a gated product, (x c) ε with c = √δ: [B, L, H, R].
+
+    Args:
+        x: queries or keys, [B, L, H, K].
+    """
     assert gate.epsilon is not None
     x = x * gate.constant.to(x.dtype)
     by_head = x.flatten(0, 1).transpose(0, 1)  # [H, B·L, K]
@@ -65,12 +69,13 @@ def times_noise(x: Tensor, gate: Gate) -> Tensor:
 
 
 def times_sines(x: Tensor, omega: Tensor, z: Tensor, gate: Gate | None) -> Tensor:
-    """Return x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε.
+    """Return x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε, with a = √(1 − δ) and c = √δ of the gate.
 
     Args:
         x: queries or keys, [B, L, H, K].
         omega: Ω, [1|B, H, L, 2K', K].
-        z: noise, or directions in its place, [H, 2K', K, R].
+        z: noise, or the directions of random features, [H, 2K', K, R].
+        gate: None: a = 1, c = 0.
 
     Returns:
         [B, L, H, R], in Ω's dtype.

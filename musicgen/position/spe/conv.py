@@ -1,4 +1,4 @@
-"""ConvSPE: stochastic codes that are white noise filtered by learned filters."""
+"""ConvSPE: stochastic codes that are white noise, filtered by learned filters."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from musicgen.random import NoiseKey, RandomStream
 
 
 class ConvSPE(SPE):
-    """q̄ = Φ_q * z, k̄ = Φ_k * z, one filter per head and dimension (Liutkus et al. 2021, §2.1).
+    """ConvSPE (Liutkus et al. 2021, §2.1): q̄ = Φ_q * z and k̄ = Φ_k * z with white noise z.
 
-    An ungated class token has its own filter over z at the origin, for queries and keys,
-    initialised as Φ_k. Its expected products with tokens at a lag of P or more from the origin are
-    zero, as between any tokens that far apart. The gate's constant is not zero there.
+    Each head and dimension has its own filters Φ.
+
+    Without a gate, a class token has a learned filter over z at the origin, for queries and keys,
+    which is initialised as Φ_k. Its expected products with tokens at a lag of P or more from the
+    origin are zero, as between any two tokens at such a lag. With a gate, they have its constant.
 
     Args:
-        filter_length: P, the taps of a filter. The kernel is zero at lags of P or more.
+        filter_length: P, the number of taps of a filter. The kernel is zero at lags of P or more.
 
     Raises:
-        ValueError: `num_realizations` is None; `coordinates` are several.
+        ParameterError: `num_realizations` is None, or there is more than one coordinate.
     """
 
     name = "conv_spe"
@@ -82,7 +84,7 @@ class ConvSPE(SPE):
         return ConvNoises(z, epsilon, class_z, blocks, kept_from, contiguous, last)
 
     def _draw_blocks(self, key: NoiseKey, blocks: range, device: torch.device) -> Tensor:
-        """Draw the scaled noise of all codes over blocks: [codes, H, K, positions, R]."""
+        """Return the scaled noise of all codes over blocks: [codes, H, K, positions, R]."""
         shape = self.num_heads, self.width, self.encoded_dim
         keys = [key.fold(RandomStream.SPE_CODE, code) for code in range(self.num_codes)]
         drawn = [draw_blocks(k, blocks, shape, self.filter_length, device) for k in keys]
@@ -130,7 +132,10 @@ class ConvSPE(SPE):
     def _formed(
         self, noise: ConvNoises, state: _State
     ) -> tuple[list[tuple[Tensor, Tensor]], _State]:
-        """Return q̄ and k̄ of each code, by few large operations, and the state that has them."""
+        """Return q̄ and k̄ of each code, [N, H, K, R] each, and the state with them.
+
+        They are computed by few large operations.
+        """
         formed = [(codes.q, codes.k) for codes in state.codes]
         if noise.z is None:
             return formed, state
@@ -151,7 +156,7 @@ class ConvSPE(SPE):
         return new, _State(state.gates, state.class_codes, noise.blocks, codes)
 
     def _class_codes(self, z: Tensor | None) -> list[Tensor]:
-        """Return the learned codes of class tokens, [H, K, R] for each code, if there are any."""
+        """Return the codes of class tokens, [H, K, R] for each code; []: none are learned."""
         if self.class_code is None:
             return []
         assert z is not None
@@ -162,7 +167,7 @@ class ConvSPE(SPE):
         return list(product.unflatten(0, self.class_code.shape[:3]))
 
     def _gate_of(self, gate: Gate | None, positioned: Tensor, state: _State, layer: int) -> Gate:
-        """Return a layer's gate without the code of positions for tokens that have none."""
+        """Return the gate of a layer, with the factor 0 on codes of tokens without a position."""
         mask = positioned[..., None, None].float()  # [1|B, L, 1, 1]
         if gate is None:
             return Gate(mask, 1 - mask, state.class_codes[layer % self.num_codes])
@@ -174,16 +179,16 @@ class ConvNoises(NamedTuple):
 
     z: Tensor | None  # [codes, H, K, positions, R], of the new blocks; None: there are none
     epsilon: Tensor | None  # [layers, H, K, R], of the gates
-    class_z: Tensor | None  # as z, of the block at the origin, for class tokens
-    blocks: range  # all blocks then, in order
-    kept_from: int | None  # the first old slot to keep; None: keep none
+    class_z: Tensor | None  # like z, of the block at the origin, for class tokens
+    blocks: range  # all blocks with codes, the new ones included
+    kept_from: int | None  # the first slot of earlier codes to keep; None: keep none
     contiguous: bool  # whether the slots are 0, 1, …, L − 1
     last: int  # the largest position
 
 
 @dataclass(frozen=True)
 class _State:
-    """The noise that a sequence keeps, and the codes of the blocks of positions in use."""
+    """What later tokens of a sequence need: gates, and the codes of the blocks in use."""
 
     gates: list[Gate | None]
     class_codes: list[Tensor]
@@ -192,11 +197,13 @@ class _State:
 
 
 def _find(blocks: range, index: Tensor) -> tuple[range, range, int | None, bool, int]:
-    """Extend the blocks that have codes to hold positions [1|B, L]; those below 0 need none.
+    """Extend the range of blocks that have codes, so that it contains the positions [1|B, L].
+
+    Negative positions need no code.
 
     Returns:
-        All blocks then, in order; the new ones, which come last; the first old slot to keep, or
-        None to keep none; whether the slots are 0, 1, …, L − 1; the largest position.
+        All blocks; the new blocks, which are the last ones; the first slot of earlier codes to
+        keep, or None to keep none; whether the slots are 0, 1, …, L − 1; the largest position.
     """
     last = max(int(index.max()), 0)
     smallest = int(torch.where(index < 0, last, index).min())

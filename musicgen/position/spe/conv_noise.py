@@ -1,8 +1,8 @@
-"""White noise by blocks of positions, and filters over it as matrix products.
+"""White noise in blocks of positions, and filters over it as matrix products.
 
-A block's noise is a function of its key only, so any part of a sequence can be computed by itself.
-The codes of a row of adjacent positions are a Toeplitz matrix of the filter's taps times the patch
-of noise that the filters cover at that row.
+The noise of a block is a function of its key only, so that any part of a sequence can be computed
+separately. The codes of a row of adjacent positions are a Toeplitz matrix of the filter's taps
+times the patch of noise that the filters cover at these positions.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from musicgen.random import NoiseKey
 
 BLOCK_SIDE = 128  # positions in a block
-ROW_LENGTH = (
-    32  # positions in a row: fewer entries of the Toeplitz matrices of short rows are zeros
-)
+# Positions in a row. The Toeplitz matrices of short rows have fewer zeros.
+ROW_LENGTH = 32
 
 
 def num_reached(filter_length: int) -> int:
@@ -32,10 +31,13 @@ def draw_blocks(
     filter_length: int,
     device: torch.device,
 ) -> Tensor:
-    """Draw the noise of blocks and of those after them that filters reach into.
+    """Return the noise of blocks, and of the blocks after them that filters reach into.
 
     Args:
+        key: noise key, which is folded with the number of each block.
+        blocks: numbers of the blocks.
         shape: heads H, width K and realizations R.
+        filter_length: number of taps of the filters.
 
     Returns:
         [H, K, positions, R].
@@ -50,15 +52,15 @@ def draw_blocks(
 class ConvNoise:
     """The noise of one code and head over adjacent blocks of positions, and filters over it.
 
-    The operations are by rows of positions, whose arrays fit a CPU's cache.
+    Operations are computed by rows of positions, whose arrays fit a CPU's cache.
     """
 
-    z: Tensor  # [K, positions, R], of the blocks and of those after them that filters reach into
-    filter_length: int  # taps
+    z: Tensor  # [K, positions, R], of the blocks and of the blocks that filters reach into
+    filter_length: int  # F, number of taps
 
     @property
     def patch_length(self) -> int:
-        """A row, and as many whole rows after it as filters reach into."""
+        """Positions of a row and of the whole rows after it that filters reach into."""
         return ROW_LENGTH * (1 - (1 - self.filter_length) // ROW_LENGTH)
 
     @property
@@ -72,8 +74,9 @@ class ConvNoise:
             yield slice(start, start + ROW_LENGTH), patch
 
     def transposed_toeplitz(self, matrix: Tensor) -> Tensor:
-        """Apply the transpose of `toeplitz`, which sums diagonals: [K, row, patch] -> [K, F]."""
-        # Entry (i, i + p) of rows of width w lies at i·(w + 1) + p: in rows of w + 1, at column p.
+        """Return the sums of diagonals, the transpose of `toeplitz`: [K, row, patch] -> [K, F]."""
+        # In rows of width w, the flat index of entry (i, i + p) is i·(w + 1) + p. In rows of width
+        # w + 1, that is entry (i, p).
         skewed = F.pad(matrix.flatten(-2), (0, ROW_LENGTH))
         skewed = skewed.unflatten(-1, (ROW_LENGTH, self.patch_length + 1))
         return skewed.sum(-2)[..., : self.filter_length]
@@ -85,7 +88,11 @@ class ConvNoise:
             out[row] = (matrix @ patch).transpose(0, 1)
 
     def taps_gradient(self, grad_at: Callable[[slice], Tensor]) -> Tensor:
-        """Return the gradient of the taps, [K, F], from that of `correlate`'s output, by rows."""
+        """Return the gradient of the taps, [K, F].
+
+        Args:
+            grad_at: returns the gradient of the output of `correlate` at a row, [row, K, R].
+        """
         matrix: Tensor | None = None
         for row, patch in self.patches():
             g, transposed = grad_at(row).transpose(0, 1), patch.transpose(1, 2)
@@ -95,7 +102,7 @@ class ConvNoise:
 
 
 def toeplitz(taps: Tensor, row_length: int, patch_length: int) -> Tensor:
-    """Return the matrices whose row i holds the taps from position i on: [.., row, patch]."""
+    """Return matrices whose row i has the taps from column i on: [..., F] -> [..., row, patch]."""
     padded = F.pad(taps, (row_length - 1, patch_length - taps.shape[-1]))
     return padded.unfold(-1, patch_length, 1).flip(-2)
 
@@ -109,12 +116,12 @@ def correlate_at_once(z: Tensor, taps: Tensor, dtype: torch.dtype) -> Tensor:
         dtype: of the products.
 
     Returns:
-        [N, H, K, R], where N is the number of positions but those that filters reach into.
+        [N, H, K, R], for the N positions of `z` without the blocks that filters reach into.
     """
     heads, _, _, realizations = z.shape
     reached = num_reached(taps.shape[-1])
     matrix = toeplitz(taps, BLOCK_SIDE, (1 + reached) * BLOCK_SIDE).flatten(0, 1).to(dtype)
-    # The blocks of positions side by side: [H·K, block, blocks, R].
+    # Blocks of positions as columns: [H·K, block, blocks, R].
     side_by_side = z.unflatten(2, (-1, BLOCK_SIDE)).transpose(2, 3).flatten(0, 1).to(dtype)
     num_blocks = side_by_side.shape[2] - reached
     total = None

@@ -1,8 +1,8 @@
-"""ConvSPE's codes as arrays over positions, once for all layers, and their gradient.
+"""The codes of ConvSPE as arrays over positions, shared by all layers, and their gradient.
 
-The gradient of the codes is formed once, from all layers' contributions:
-`benchmarks/spe_gradients.py` measures what this saves over gradients that autograd sums. This is
-the form for CPUs; `codes.py` has that of few large operations.
+The gradient of the codes is computed once, from the contributions of all layers.
+`benchmarks/spe_gradients.py` measures what this saves compared with sums by autograd. This
+implementation is for CPUs; `codes.py` has the one for accelerators.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from musicgen.position.spe.sine_operators import blocks
 
 
 class Contribution(NamedTuple):
-    """A layer's part of the gradient of a code: the sum over rows of u gᵀ at each slot."""
+    """The contribution of a layer to the gradient of a code: the sum of u gᵀ at each slot."""
 
     slots: Tensor | None  # [1|B, L]; None means 0, 1, …, L − 1
     u: Tensor  # [B, L, H, K]
@@ -32,9 +32,9 @@ class Contribution(NamedTuple):
 
 
 class CodeArrays:
-    """q̄ and k̄ at N slots, one per position, [N, H, K, R] each, in the dtype of products.
+    """The codes q̄ and k̄ at N slots, one per position: [N, H, K, R] each.
 
-    `grads_q` and `grads_k` collect the layers' contributions to their gradients.
+    `grads_q` and `grads_k` collect the contributions of layers to their gradients.
     """
 
     def __init__(self, q: Tensor, k: Tensor) -> None:
@@ -46,12 +46,16 @@ class CodeArrays:
     def of(
         z: Tensor, filter_q: Tensor, filter_k: Tensor, dtype: torch.dtype
     ) -> tuple[CodeArrays, Tensor]:
-        """Return noise [H, K, positions, R] filtered by filters [H, K, F], and a gradient anchor.
+        """Return the codes, in `dtype`, and a gradient anchor.
 
-        The anchor represents the codes in the autograd graph: each layer's backward runs before
-        that of the anchor and gives it a zero, so that no gradient of the codes' size passes
-        between layers. It is not an attribute, as its graph refers to the codes: a cycle would
-        delay the release of memory.
+        The anchor represents the codes in the autograd graph. The backward pass of each layer runs
+        before the anchor's and gives it a zero, so that no gradient of the size of the codes passes
+        between layers. The anchor is not an attribute: its graph refers to the codes, and a cycle
+        of references would delay the release of memory.
+
+        Args:
+            z: noise [H, K, positions, R].
+            filter_q, filter_k: filters [H, K, F].
         """
         filter_q, filter_k = filter_q.float(), filter_k.float()
         noises = [ConvNoise(z_head, filter_q.shape[-1]) for z_head in z]
@@ -72,7 +76,7 @@ class CodeArrays:
 
 @dataclass(eq=False)
 class ConvCode(LayerCode):
-    """A layer's gate, the codes with their gradient anchor, and the slots of the tokens."""
+    """Encoding by the codes of ConvSPE: the gate of a layer, the codes, and each token's slot."""
 
     gate: Gate | None  # its factors may differ between tokens: [1|B, L, H, K]
     codes: CodeArrays
@@ -95,7 +99,7 @@ class ConvCode(LayerCode):
 
 
 class _Project(torch.autograd.Function):
-    """x̂[n, r] = Σ_d u[n, d] x̄[n, d, r], whose backward adds its contribution to `grads`."""
+    """x̂[n, r] = Σ_d u[n, d] x̄[n, d, r]; its backward pass adds a contribution to `grads`."""
 
     @staticmethod
     def forward(
@@ -103,7 +107,7 @@ class _Project(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(u, code, slots)
         ctx.grads = grads
-        return _rows_times_codes(u, code, slots)
+        return _times_codes(u, code, slots)
 
     @staticmethod
     @once_differentiable
@@ -111,25 +115,25 @@ class _Project(torch.autograd.Function):
         u, code, slots = ctx.saved_tensors
         if ctx.needs_input_grad[1]:
             ctx.grads.get().append(Contribution(slots, u, grad))
-        # As a row times the transpose: three times as fast here as a matrix times a column.
-        grad_u = _rows_times_codes(grad, code.transpose(-1, -2), slots)
+        # A row times the transpose is three times as fast here as a matrix times a column.
+        grad_u = _times_codes(grad, code.transpose(-1, -2), slots)
         return grad_u, grad.new_zeros(1, dtype=torch.float32), None, None, None
 
 
-def _rows_times_codes(x: Tensor, code: Tensor, slots: Tensor | None) -> Tensor:
-    """Rows [B, L, H, K] times the matrices [N, H, K, R] at their slots: [B, L, H, R]."""
+def _times_codes(x: Tensor, code: Tensor, slots: Tensor | None) -> Tensor:
+    """Return vectors [B, L, H, K] times the codes [N, H, K, R] at their slots: [B, L, H, R]."""
     parts = []
     for part in blocks(x):
-        rows = x[:, part]
-        if slots is None:  # the batch's rows at a slot together: matmul would copy the matrix
-            parts.append((rows.permute(1, 2, 0, 3) @ code[part]).permute(2, 0, 1, 3))
+        vectors = x[:, part]
+        if slots is None:  # one product over all sequences, as matmul would copy the code for each
+            parts.append((vectors.permute(1, 2, 0, 3) @ code[part]).permute(2, 0, 1, 3))
         else:
-            parts.append((rows[..., None, :] @ code[slots[:, part]])[..., 0, :])
+            parts.append((vectors[..., None, :] @ code[slots[:, part]])[..., 0, :])
     return torch.cat(parts, dim=1)
 
 
 class _FiltersBackward(torch.autograd.Function):
-    """The anchor of the codes, whose backward turns contributions into the filters' gradients."""
+    """The anchor of the codes; its backward pass computes the gradients of the filters."""
 
     @staticmethod
     def forward(
@@ -155,11 +159,14 @@ class _FiltersBackward(torch.autograd.Function):
 def _code_gradient(
     contributions: list[Contribution], head: int, num_slots: int
 ) -> Callable[[slice], Tensor]:
-    """Return Σ over layers and rows of u gᵀ for one head, as a function of slots: [T, K, R]."""
+    """Return a function from a slice of T slots to the gradient of the code there, [T, K, R].
+
+    It is the sum of u gᵀ over layers and sequences, for one head.
+    """
     u = torch.cat([c.u[:, :, head] for c in contributions])  # [layers·B, L, K]
     g = torch.cat([c.grad[:, :, head] for c in contributions])
-    slots = contributions[0].slots  # the same for all layers of a forward
-    if slots is None:  # by parts, which fit a CPU's cache
+    slots = contributions[0].slots  # the same for all layers of a forward pass
+    if slots is None:  # in parts that fit a CPU's cache
         u, g = (F.pad(x, (0, 0, 0, num_slots - x.shape[1])) for x in (u, g))
         return lambda part: (u[:, part].permute(1, 2, 0) @ g[:, part].transpose(0, 1)).float()
     total = u.new_zeros((num_slots, u.shape[-1], g.shape[-1]), dtype=torch.float32)

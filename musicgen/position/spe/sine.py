@@ -1,4 +1,4 @@
-"""SineSPE: stochastic codes whose expected kernel is a sum of sines, and its exact limit."""
+"""SineSPE: stochastic codes whose expected kernel is a sum of sines, and the limit R → ∞."""
 
 from __future__ import annotations
 
@@ -24,31 +24,32 @@ from musicgen.position.spe.sines import Sines
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.validation import check_int
 
-# In n dimensions frequencies have a logarithmic scale on both sides of zero, and a linear one near
-# zero: below about σ(−6)/2, a period of 800 positions.
+# In n dimensions, frequencies have a logarithmic scale on both sides of zero, and a linear scale
+# near zero, below about σ(−6)/2: a period of 800 positions.
 _LINEAR_BELOW = 6.0
 
 
 class SineSPE(SPE):
-    """P_d(τ) = 1/2K' Σ_k λ² cos(2πf·τ + θ) (Liutkus et al. 2021, §2.1, eq. 18).
+    """SineSPE (Liutkus et al. 2021, §2.1, eq. 18): P_d(τ) = 1/2K' Σ_k λ² cos(2πf·τ + θ).
 
-    In one dimension f = σ(a)/2 with a learned a. In n dimensions f and τ are vectors, and each
-    component of f has either sign, for waves in all directions: f = (σ(a − 6) − σ(−a − 6))/2. Its
-    magnitude is initialised as in one dimension, its sign at random.
+    In one dimension, f = σ(a)/2 with a learned a. In n dimensions, f and τ are vectors, and the
+    components of f may be negative, for waves in all directions: f = (σ(a − 6) − σ(−a − 6))/2. The
+    magnitude is initialised as in one dimension, the sign at random.
 
     q̂ = vec(q_d Ω_d(n)) z is one matrix product, with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of
-    width 2K' for each of the K dimensions. Codes are formed as arrays only by few large operations
+    width 2K' for each of the K dimensions. The codes themselves are computed only on accelerators
     and for many sequences, which share them (`codes.py`).
 
-    `num_realizations=None` is the limit R → ∞, which has a finite width:
-    q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q], E = K (2K' + 1), has the expected products without noise.
-    FAVOR+ projects it by the product above, with its ω in place of z.
+    `num_realizations=None` is the limit R → ∞, which has a finite width E = K (2K' + 1):
+    q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q] has the expected products, without noise. FAVOR+ projects
+    it by the product above, with its directions ω in place of z.
 
-    Ungated class tokens have learned weights w in place of Ω(n), for queries and keys: their
-    expected product with another token is Σ_d q_d k_d (w·Ω)_d / 2K'. w is initialised as Ω(0).
+    Without a gate, class tokens have learned weights w in place of Ω(n), for queries and keys.
+    Their expected product with another token is Σ_d q_d k_d (w·Ω)_d / 2K'. w is initialised as
+    Ω(0).
 
     Args:
-        num_sines: K', the sines in each dimension's kernel.
+        num_sines: K', the number of sines in the kernel of each dimension.
     """
 
     name = "sine_spe"
@@ -107,14 +108,14 @@ class SineSPE(SPE):
         batch_size: int = 1,
         state: Any = None,
     ) -> SineNoise:
-        if state is not None:  # the sequence keeps its noise
+        if state is not None:  # the noise of the earlier tokens
             return state
         if self.num_realizations is None:
             return SineNoise(None, None, False)
         shape = (self.num_codes, self.num_heads, 2 * self.num_sines, self.width)
         z = key.fold(RandomStream.SPE_CODE).normal(*shape, self.num_realizations, device=device)
         z = z.mul_(self.code_scale / math.sqrt(2 * self.num_sines))
-        # Codes take L·H·K·R numbers for all sequences, products with Ω B·L·H·K·2K'.
+        # Codes for all sequences have L·H·K·R numbers, products with Ω B·L·H·K·2K'.
         forms_codes = batch_size * 2 * self.num_sines >= self.num_realizations
         return SineNoise(z, self.draw_epsilon(key, device), forms_codes)
 
@@ -134,7 +135,7 @@ class SineSPE(SPE):
             return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
         build = _blocked
         if large:
-            # Codes are arrays only where all sequences have the same positions.
+            # All sequences can share codes only if they have the same positions.
             build = _formed if noise.forms_codes and len(positions) == 1 else _expanded
         shared = [build(*each, positions) for each in zip(sines, noise.z, strict=True)]
         codes = [shared[i % len(shared)](gate) for i, gate in enumerate(gates)]
@@ -144,9 +145,9 @@ class SineSPE(SPE):
 class SineNoise(NamedTuple):
     """The noise of a sequence."""
 
-    z: Tensor | None  # [codes, H, 2K', K, R], scaled; None in the exact limit
+    z: Tensor | None  # [codes, H, 2K', K, R], scaled; None in the limit R → ∞
     epsilon: Tensor | None  # [layers, H, K, R], of the gates
-    forms_codes: bool  # whether codes as arrays are smaller than Ω for each sequence
+    forms_codes: bool  # whether codes for all sequences are smaller than Ω times each sequence
 
 
 def _blocked(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
@@ -166,7 +167,7 @@ def _expanded(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | No
 
 
 class SineCode(LayerCode):
-    """A layer's gate, its code's Ω with the gradient anchor, and the noise z."""
+    """Encoding by blocks of positions: the gate of a layer, Ω, its gradient anchor, and noise z."""
 
     def __init__(self, gate: Gate | None, omega: Omega, grad_anchor: Tensor, z: Tensor) -> None:
         self.gate, self.omega, self.grad_anchor, self.z = gate, omega, grad_anchor, z
@@ -176,7 +177,7 @@ class SineCode(LayerCode):
 
 
 class ExpandedSineCode(LayerCode):
-    """A layer's gate, Ω of queries and of keys, and the noise z, for few large operations."""
+    """Encoding by few large operations: the gate of a layer, Ω of queries and of keys, noise z."""
 
     def __init__(self, gate: Gate | None, omega_q: Tensor, omega_k: Tensor, z: Tensor) -> None:
         self.gate, self.omega_q, self.omega_k, self.z = gate, omega_q, omega_k, z
@@ -190,17 +191,19 @@ class ExpandedSineCode(LayerCode):
 
 
 class ExactOmega:
-    """Ω of one code for all layers.
+    """Ω of one code in the limit R → ∞, shared by all layers.
 
     Args:
-        large: products are few large operations, and Ω is computed at once; else products are by
-            blocks that fit a CPU's cache, and Ω is computed when first used.
+        positions: [1|B, L, num_dims].
+        sines: parameters of the code.
+        large: compute products by few large operations, and Ω immediately. Else products are
+            computed by blocks that fit a CPU's cache, and Ω when it is first used.
     """
 
     def __init__(self, positions: Tensor, sines: Sines, large: bool) -> None:
         self.positions, self.sines, self.large = positions, sines, large
         self.waves = sines.omega(positions) if large else None
-        # Not `cached_property`: compiled steps cannot trace its lock in Python 3.11.
+        # Not `cached_property`, as torch.compile cannot trace its lock in Python 3.11.
         self._anchored: tuple[Omega, Tensor] | None = None
         self._scaled: tuple[Tensor, Tensor] | None = None
 
@@ -213,7 +216,7 @@ class ExactOmega:
 
     @property
     def scaled(self) -> tuple[Tensor, Tensor]:
-        """Ω / √2K' of queries and keys: [1|B, L, H, 2K', K]."""
+        """Ω / √2K' of queries and of keys: [1|B, L, H, 2K', K] each."""
         if self._scaled is None:
             q, k = self.waves or self.sines.omega(self.positions)
             scale = q.shape[-2] ** -0.5
@@ -221,7 +224,7 @@ class ExactOmega:
         return self._scaled
 
     def project(self, q: Tensor, k: Tensor, z: Tensor, gate: Gate | None) -> tuple[Tensor, Tensor]:
-        """Return q̂ and k̂ for directions z, [H, 2K', K, M], in the place of noise."""
+        """Return q̂ and k̂, [B, L, H, M] each, with directions z [H, 2K', K, M] instead of noise."""
         if self.waves is None:
             omega, grad_anchor = self.anchored
             return omega.project(q, k, grad_anchor, z, gate)
@@ -231,7 +234,7 @@ class ExactOmega:
 
 
 class ExactSineCode(LayerCode):
-    """The limit R → ∞: [√(1−δ) q_d Ω_d(n) / √2K', √δ q]."""
+    """Encoding in the limit R → ∞: q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q]."""
 
     def __init__(self, gate: Gate | None, omega: ExactOmega) -> None:
         self.gate, self.omega = gate, omega

@@ -1,11 +1,11 @@
 """Products with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] by blocks of positions.
 
-SineSPE's codes are Ω times noise. Arrays as wide as Ω per token are computed for one block at a
-time, forward and backward. Ω itself and its gradient exist once for all layers. This is the form
-for CPUs; `codes.py` has that of few large operations.
+The codes of SineSPE are Ω times noise. Arrays with as many numbers per token as Ω are computed for
+one block at a time, forward and backward. Ω itself and its gradient exist once for all layers. This
+implementation is for CPUs; `codes.py` has the one for accelerators.
 
-The gradient of Ω is summed over layers in place: `benchmarks/spe_gradients.py` measures what this
-saves over gradients that autograd sums.
+The gradient of Ω is summed over layers in place. `benchmarks/spe_gradients.py` measures what this
+saves compared with sums by autograd.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from musicgen.position.spe.sines import Sines
 
 
 class Omega:
-    """Ω of queries and of keys, once for all layers, with their gradients summed over layers.
+    """Ω of queries and of keys, shared by all layers, and its gradients, summed over layers.
 
-    Ω is [1|B, H, L, 2K', K] in the dtype of products, its gradients are fp32.
+    Ω is [1|B, H, L, 2K', K] in the dtype of products; its gradients are fp32.
     """
 
     def __init__(self, positions: Tensor, sines: Sines) -> None:
@@ -47,9 +47,10 @@ class Omega:
     def of(positions: Tensor, sines: Sines) -> tuple[Omega, Tensor]:
         """Return Ω at positions [1|B, L, P] and its gradient anchor.
 
-        The anchor represents Ω in the autograd graph: each layer's backward runs before that of
-        the anchor and gives it a zero, so that no gradient of Ω's size passes between layers. It is
-        not an attribute, as its graph refers to Ω: a cycle would delay the release of memory.
+        The anchor represents Ω in the autograd graph. The backward pass of each layer runs before
+        the anchor's and gives it a zero, so that no gradient of the size of Ω passes between
+        layers. The anchor is not an attribute: its graph refers to Ω, and a cycle of references
+        would delay the release of memory.
         """
         omega = Omega(positions, sines)
         return omega, _OmegaBackward.apply(omega, positions, *sines)
@@ -57,7 +58,7 @@ class Omega:
     def project(
         self, q: Tensor, k: Tensor, anchor: Tensor, z: Tensor, gate: Gate | None
     ) -> tuple[Tensor, Tensor]:
-        """Return q̂ and k̂ of one layer. `Project` describes the arguments."""
+        """Return q̂ and k̂ of one layer, [B, L, H, R] each; for the arguments, see `Project`."""
         position, constant, epsilon = gate or (None, None, None)
         return (
             Project.apply(q, position, constant, anchor, self.q, self.grad_q, z, epsilon),
@@ -66,7 +67,7 @@ class Omega:
 
 
 class _OmegaBackward(torch.autograd.Function):
-    """The anchor of Ω, whose backward differentiates Ω once, with the gradient of all layers."""
+    """The anchor of Ω; its backward pass differentiates Ω once, with the sum over layers."""
 
     @staticmethod
     def forward(ctx: Any, omega: Omega, positions: Tensor, *sines: Tensor | None) -> Tensor:
@@ -88,14 +89,17 @@ class _OmegaBackward(torch.autograd.Function):
 
 
 def expand(x: Tensor, omega: Tensor) -> Tensor:
-    """Return vec(x_d Ω_d): Ω [H, 1|B, T, 2K', K] -> [H, B·T, 2K'·K]."""
+    """Return vec(x_d Ω_d), [H, B·T, 2K'·K], of x [H, B, T, K] and Ω [H, 1|B, T, 2K', K]."""
     return (x[..., None, :] * omega).flatten(3).flatten(1, 2)
 
 
 def contract(x: Tensor, omega: Tensor, grad: Tensor, grad_omega: Tensor | None) -> Tensor:
-    """Return the gradient of x, [H, B, T, K], from that of `expand`'s output, which it may change.
+    """Return the gradient of the argument x of `expand`, [H, B, T, K].
 
-    The gradient of Ω is added to `grad_omega` in place.
+    Args:
+        x, omega: arguments of `expand`.
+        grad: gradient of its output, [H, B·T, 2K'·K]; overwritten.
+        grad_omega: the gradient of Ω is added to it in place; None: it is not needed.
     """
     grad = grad.view(*x.shape[:3], *omega.shape[3:])
     if grad_omega is not None:
@@ -107,12 +111,14 @@ def contract(x: Tensor, omega: Tensor, grad: Tensor, grad_omega: Tensor | None) 
 
 
 class Project(torch.autograd.Function):
-    """x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε, by blocks of positions.
+    """x̂ = vec(x_d a_d Ω_d(n)) z + (x c) ε, by blocks of positions: [B, L, H, R].
 
-    x [B, L, H, K]; a, c [H, K] or None for ones and zeros; z [H, 2K', K, R]; ε [H, K, R].
-    x̂ is computed and returned in Ω's dtype. The gate scales z and ε, which are smaller than x.
+    x is [B, L, H, K]. a (`position`) and c (`constant`) are [H, K]; None stands for ones and zeros.
+    z is [H, 2K', K, R] and ε [H, K, R]. x̂ is computed and returned in the dtype of Ω. The gate
+    scales z and ε, which are smaller than x.
 
-    The backward keeps only x: it recomputes vectors of width 2K'·K by blocks, in a CPU's cache.
+    For the backward pass only x is kept. Vectors of width 2K'·K are computed again by blocks, in a
+    CPU's cache.
     """
 
     @staticmethod
@@ -150,7 +156,7 @@ class Project(torch.autograd.Function):
         grad_omega = ctx.grad_omega.get() if ctx.needs_input_grad[3] else None
         z, epsilon = _gated(position, constant, z, epsilon, omega.dtype)
         grad_x = torch.empty_like(x)
-        # By the logarithms of the factors: Σ x ∂x of each part.
+        # Gradients of the logarithms of a and c: Σ x ∂x of each of the two terms.
         grad_position, grad_constant = (
             None if p is None else torch.zeros_like(p, dtype=torch.float32)
             for p in (position, constant)
@@ -181,7 +187,7 @@ def _gated(
     epsilon: Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return a z, [H, 2K'·K, R], and c ε, or z and None without a gate."""
+    """Return a z, [H, 2K'·K, R], and c ε, [H, K, R]; without a gate z and None."""
     if position is None or constant is None or epsilon is None:
         return z.flatten(1, 2).to(dtype), None
     z = (z * position[:, None, :, None]).flatten(1, 2).to(dtype)
@@ -189,9 +195,9 @@ def _gated(
 
 
 def blocks(x: Tensor) -> list[slice]:
-    """Return slices of positions to process together, small enough for a CPU's cache."""
+    """Return slices of the positions of x [B, L, ...], small enough for a CPU's cache."""
     length = x.shape[1]
-    if length == 1:  # a decoding step, which is exported for any batch size
+    if length == 1:  # a decoding step; its exported graph must not depend on the batch size
         return [slice(0, 1)]
     size = max(16, 128 // x.shape[0])
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]

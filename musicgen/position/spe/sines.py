@@ -1,4 +1,4 @@
-"""The sines of SineSPE: Ω at positions, and the codes that they make of noise."""
+"""The sines of SineSPE: Ω at positions, and codes, which are Ω times noise."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Sines(NamedTuple):
     """The parameters of one code."""
 
     frequency: Tensor  # [P, H, K, K'] in turns per position, within ±½; in fp64 (see `angles_at`)
-    phase: Tensor  # [H, K, K'], of queries only
+    phase: Tensor  # [H, K, K']: θ, of queries only
     gain: Tensor  # [H, K, K']: λ
-    class_omega: Tensor | None  # [H, 2K', K]: Ω of tokens without a position, if they are allowed
+    class_omega: Tensor | None  # [H, 2K', K]: Ω of tokens without a position; None: not allowed
 
     def omega(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return Ω of queries and of keys: [1|B, L, P] -> [1|B, H, L, 2K', K] each."""
@@ -27,7 +27,8 @@ class Sines(NamedTuple):
             angle = angles_at(zip(n, f, strict=True))
             cos, sin = angle.cos(), angle.sin()
             k = torch.cat((gain * cos, gain * sin), dim=-2)
-            a, b = gain * theta.cos(), gain * theta.sin()  # rotate by θ: faster than more sines
+            # A rotation by θ is faster than the sines of a second angle.
+            a, b = gain * theta.cos(), gain * theta.sin()
             q = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-2)
         if self.class_omega is None:
             return q, k
@@ -36,7 +37,7 @@ class Sines(NamedTuple):
         return torch.where(positioned, q, other), torch.where(positioned, k, other)
 
     def mean_square(self, positions: Tensor) -> Tensor:
-        """Return ‖Ω‖² / 2K': [H, K], as it does not depend on positions; else [1|B, L, H, K]."""
+        """Return ‖Ω‖² / 2K': [H, K]; with class tokens, where it differs, [1|B, L, H, K]."""
         width = 2 * self.gain.shape[-1]
         mean_square = self.gain.square().sum(-1) / width
         if self.class_omega is None:
@@ -45,7 +46,12 @@ class Sines(NamedTuple):
         return torch.where(positioned, mean_square, self.class_omega.square().sum(-2) / width)
 
     def codes(self, positions: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return q̄ and k̄ in the dtype of products: [1, L, P], [H, 2K', K, R] -> [L, H, K, R]."""
+        """Return the codes q̄ and k̄, [L, H, K, R] each, in the dtype of products.
+
+        Args:
+            positions: [1, L, P].
+            z: noise [H, 2K', K, R].
+        """
         dtype = product_dtype(positions.device)
         noise = z.transpose(1, 2).flatten(0, 1).to(dtype)  # [H·K, 2K', R]
         formed = []
