@@ -1,4 +1,4 @@
-"""Attention matrices of a model: of a piece, and of copies of one token."""
+"""Attention weights of a model, for any tokens and for sequences that repeat one token."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,21 +21,23 @@ def attention_weights(
     positions: Tensor | None = None,
     noise: NoiseKey | None = None,
 ) -> Tensor:
-    """Compute the weights by which layers average the values: [layers, B, H, L, L], query, key.
+    """Return attention weights, with which layers average the values: [layers, B, H, L, L].
 
-    Time and memory are quadratic in length; training and generation never form these weights.
+    The last two axes are query and key. Time and memory are quadratic in length; training and
+    generation never compute these weights.
 
     Args:
         model: in evaluation mode.
         tokens: [B, L].
-        layers: their numbers, from 0.
-        positions, noise: the arguments of `Transformer.hidden`.
+        layers: numbers of the layers, from 0.
+        positions, noise: as in `Transformer.hidden`.
     """
     attentions = [module for module in model.layers.modules() if isinstance(module, Attention)]
     weights: dict[int, Tensor] = {}
 
     def keep(layer: int, attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        q, k, _, *rest = args  # the output is linear in the values: an identity shows the weights
+        # The output is linear in the values: with an identity matrix as values, it is the weights.
+        q, k, _, *rest = args
         values = torch.eye(k.shape[1], dtype=q.dtype, device=q.device)[:, None]
         values = values.repeat(len(q), 1, k.shape[2], 1)
         out, _ = attention.forward(q, k, values, *rest, **options)
@@ -60,17 +62,19 @@ def identical_token_weights(
     *,
     layers: Sequence[int],
 ) -> Tensor:
-    """Compute the mean attention matrices over sequences that each repeat one token.
+    """Return mean attention weights over sequences, each of which repeats one token.
 
-    Only positions tell queries and keys apart (Wang et al. 2021, identical-word probing; Liutkus
-    et al. 2021, supplement D.3). Each token has a draw of the encoding's noise, as there. All
-    coordinates of a position count tokens. Before the mean, weights are divided by that of the
-    query's own token, so that a row's size plays no part, and by the largest of the sequence.
+    Only positions distinguish queries and keys (Wang et al. 2021, identical-word probing; Liutkus
+    et al. 2021, supplement D.3). As there, each token has its own draw of the encoding's noise. All
+    coordinates of a position are token indices. Before the mean, the weights of a query are divided
+    by its weight on its own token, and those of a sequence by their largest one.
 
     Args:
         model: on the CPU, in evaluation mode, in fp64 for exact ties of weights.
-        noise: key of the draws, each of which folds in the token's id.
-        layers: their numbers, from 0.
+        token_ids: the repeated tokens.
+        length: L, tokens of each sequence.
+        noise: key of the draws; each draw folds in the token's id.
+        layers: numbers of the layers, from 0.
 
     Returns:
         [layers, H, length, length].

@@ -1,4 +1,4 @@
-"""Check that positional encoding, attention and span go together, before anything is built."""
+"""Checks that positional encoding, attention and span are compatible, before they are built."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,8 +15,8 @@ _ACTS_ON = {
     Site.FEATURE: "feature maps",
     Site.LOGIT: "attention logits",
 }
-# An encoding that may act at several sites acts at the one nearest to the attention weights. Random
-# features that estimate the softmax are not encoded: they are of encoded queries and keys.
+# An encoding that may act at several sites acts at the one nearest to the attention weights. The
+# exception are random features that estimate the softmax: queries and keys are encoded before them.
 _PREFERENCE = (Site.LOGIT, Site.FEATURE, Site.QUERY_KEY, Site.EMBEDDING)
 _PREFERENCE_OF_ESTIMATES = (Site.LOGIT, Site.QUERY_KEY, Site.FEATURE, Site.EMBEDDING)
 
@@ -31,11 +31,12 @@ def check_compatible(
     """Return the site at which the encoding will act: its `site`, or the default of the pair.
 
     Args:
-        position, attention, span: classes, or partials of them, as the configuration gives them.
+        position, attention, span: classes, or partials of them, as in the configuration.
+        causal: whether the model is causal.
 
     Raises:
-        ValueError: they do not go together. The cure in the message names all classes that are
-            imported, those of other packages included.
+        UserError: they are not compatible. The message lists the compatible classes among all that
+            are imported, also from other packages.
     """
     encoding, settings = _unwrap(position)
     kind, options = _unwrap(attention)
@@ -79,13 +80,13 @@ def check_compatible(
 
 
 def _fit(encoding: Any, attention: Any) -> bool:
-    """Return whether a class of attention accepts what a class of encodings does."""
+    """Return whether a class of attention supports a class of encodings."""
     decays = attention.supports_decay or not encoding.decays
     return bool(encoding.sites & attention.accepts) and decays
 
 
 def _attentions(accepts: Callable[[Any], bool]) -> str:
-    """Return the names of the attentions whose class is accepted; linear ones' feature maps'."""
+    """Return the names of all accepted kinds of attention, with feature maps for linear ones."""
     return " or ".join(
         _names(
             c
@@ -101,12 +102,12 @@ def _names(classes: Iterable[Any]) -> list[str]:
 
 
 def _unwrap(build: Any) -> tuple[Any, Mapping[str, Any]]:
-    """Return the class of a partial, or the class itself, and the arguments that it will get."""
+    """Return the class of a partial and its arguments, or a class itself and no arguments."""
     return (build.func, build.keywords) if isinstance(build, partial) else (build, {})
 
 
 def _name_of(build: Any) -> str:
-    """Return the name on the command line; linear attention has its feature map's."""
+    """Return the name on the command line; for linear attention, that is its feature map."""
     named, options = _unwrap(build)
     return str(_unwrap(options.get("feature_map", named))[0].name)
 

@@ -1,53 +1,75 @@
-"""A copy head: attention to the tokens so far, which proposes what came after similar ones."""
+"""A copy head: attention over earlier tokens, which proposes the tokens that followed them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from musicgen.models.copy_state import EMPTY, LONGEST_MATCH, CopySettings, CopyState
+from musicgen.models.copy_attention import (
+    HIDDEN,
+    AttendToTargets,
+    attend,
+    gather_values,
+    log_clamped,
+    match_levels,
+    mix_with_copies,
+    total_and_softmax,
+)
+from musicgen.models.copy_state import (
+    EMPTY,
+    LONGEST_MATCH,
+    NUM_LEVELS,
+    CopySettings,
+    CopyState,
+)
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.position.base import at_least_fp32
 from musicgen.validation import check_choice, check_int
 
-_SCALE = 15.0  # of the cosines in the logits
-_NUM_TAPS, _TOKEN_DIM = 16, 32  # tokens that a key sees itself, and the width of their embedding
-# A match of 1, 2, 4, … 128 tokens has level 1, 2, 3, … 8, and no match has level 0.
-_NUM_LEVELS = LONGEST_MATCH.bit_length()
-_BLOCK = 256  # queries at a time
-_HIDDEN = -1e30  # logit of a key that a query does not see
+_SCALE = 15.0  # factor on the cosine of query and key in the scores
+_NUM_TAPS = 16  # tokens in the short convolution over token embeddings
+_TOKEN_DIM = 32  # width of these embeddings
+_BLOCK = 256  # queries in a block
 
 
 class CopyHead(nn.Module):
-    """Mix the model's distribution with those of heads that copy what followed earlier tokens.
+    """Mixes the model's distribution with copies of tokens that followed similar earlier ones.
 
-    p = g_0 p_model + Σ_h g_h Σ_j a_hj [token j + 1], with
-    a_h = softmax_j(15 q̂_h·k̂_hj + b_h[lag] + c_h[match]) over the last tokens: a pointer network
-    (Merity et al. 2017; See et al. 2017) with a bias by the lag in bars. Queries and keys see the
-    last layer's output and the last 16 tokens themselves; the gates g also see how well keys match,
-    log Σ_j exp(logit), and how many there are, and both see matches: the longer what is behind a
-    key agrees with what is behind the query, the larger its c, and so are the gates for the longest
-    match. In decoding, `CopySettings` weigh the copies.
+    It is a pointer network (Merity et al. 2017; See et al. 2017) with a bias by the lag in bars:
+
+        p = g_0 p_model + Σ_h g_h Σ_j a_hj [token j + 1]
+        a_h = softmax_j(15 q̂_h·k̂_hj + b_h[lag] + c_h[match])
+
+    Key j proposes its successor, token j + 1. Queries and keys are computed from the output of the
+    last layer and from the last 16 tokens. A match is the number of tokens up to the key that agree
+    with the tokens up to the query. c grows with the match. The gates g depend on the output of the
+    last layer, on the longest match, on log Σ_j exp(score), and on the number of keys.
+
+    In decoding, `CopySettings` change the weights of copies.
 
     Args:
         dim: model width D.
-        heads: H.
-        width: K of a query or key.
-        window: W, tokens that can be copied from; the size of the state.
-        max_lag: bars that one can copy from, before its own; not later ones, of voices that lead.
-        coordinate: `bar`, or `index` for tokens without bars: the window has `max_lag` equal parts.
-        classes: of each token, [V]: those of one class are the same in a match; None: only equals.
+        vocab_size: V.
+        heads: number of heads H.
+        width: width K of queries and keys.
+        window: W, number of earlier tokens that can be copied; the size of the state.
+        max_lag: largest lag of a copy, in bars. Later bars are never copied, although one voice may
+            be written ahead of another.
+        coordinate: `bar`; or `index` for tokens without bars, with `max_lag` equal parts of the
+            window instead of bars.
+        classes: the class of each token [V]. Tokens of one class count as equal in a match. None:
+            each token is its own class.
     """
 
     lr_factors: ClassVar = {"lag_bias": 75.0, "match_steps": 40.0, "gate_steps": 40.0}
-    """Factors of the learning rate of parameters, which `parameter_groups` reads."""
+    """Factors on the learning rate of these parameters; `parameter_groups` reads them."""
 
     classes: Tensor  # [V]
-    levels: Tensor  # of matches of 0, 1, 2, … 128 tokens: 0, 1, 2, 2, 3, …
+    levels: Tensor  # [129], levels of matches of 0, 1, 2, 3, … 128 tokens: 0, 1, 2, 2, 3, …
 
     def __init__(
         self,
@@ -71,13 +93,14 @@ class CopyHead(nn.Module):
         self.tokens_per_bar = -(-window // max_lag) if coordinate == "index" else 1
         self.embedding = nn.Embedding(vocab_size, _TOKEN_DIM)
         self.conv = ShortConvolution(_TOKEN_DIM, _NUM_TAPS)
-        nn.init.normal_(self.conv.weight, std=0.25)  # keys tell contexts apart from the beginning
-        self.sizes = (heads * width, heads * width, 1 + heads)
+        nn.init.normal_(self.conv.weight, std=0.25)  # not 0: keys of different contexts differ
+        self.sizes = (heads * width, heads * width, 1 + heads)  # of queries, keys and gates
         self.projection = nn.Linear(dim + _TOKEN_DIM, sum(self.sizes))
-        self.lag_bias = nn.Parameter(torch.zeros(heads, max_lag + 1))  # b, by lag in bars
+        self.lag_bias = nn.Parameter(torch.zeros(heads, max_lag + 1))  # b, by the lag in bars
         self.match_weight = nn.Parameter(torch.zeros(2, heads))
-        self.match_steps = nn.Parameter(torch.full((heads, _NUM_LEVELS), 2.0))
-        self.gate_steps = nn.Parameter(torch.tensor(heads * [[-5.0, *_NUM_LEVELS * [1.0]]]))
+        # Differences of c and of the gates' bias from one level to the next.
+        self.match_steps = nn.Parameter(torch.full((heads, NUM_LEVELS), 2.0))
+        self.gate_steps = nn.Parameter(torch.tensor(heads * [[-5.0, *NUM_LEVELS * [1.0]]]))
         classes = range(vocab_size) if classes is None else classes
         self.register_buffer("classes", torch.tensor([*classes]), persistent=False)
         levels = [length.bit_length() for length in range(LONGEST_MATCH + 1)]
@@ -85,11 +108,11 @@ class CopyHead(nn.Module):
 
     @property
     def match_bias(self) -> Tensor:
-        """c, by the level of a match: [H, levels + 1]."""
+        """Biases c by the level of a match: [H, levels + 1]."""
         return at_least_fp32(F.pad(self.match_steps, (1, 0)))[0].cumsum(-1)
 
     def settings(self, batch: int) -> CopySettings:
-        """Return the settings that change nothing, for so many sequences, on the CPU."""
+        """Return neutral settings for a batch of this size, on the CPU."""
         return CopySettings(torch.zeros(batch, self.max_lag + 1), torch.ones(batch, 1))
 
     def forward(  # noqa: PLR0913
@@ -107,31 +130,36 @@ class CopyHead(nn.Module):
         return_state: bool = False,
         overwrite: bool = False,
     ) -> tuple[Tensor, CopyState | None]:
-        """Return log p of the tokens after the last N ones, [B, N, V], and the state or None.
+        """Return log p of the tokens that follow each of the last N tokens, and the state.
 
         Args:
-            logits: the model's own [B, N, V].
-            x: the last layer's output [B, L, D].
+            logits: logits of the model without copies [B, N, V].
+            x: output of the last layer [B, L, D].
             tokens: ids [B, L].
             bars: the coordinate [1|B, L].
-            start: number of tokens before these: [B].
-            targets: ids [B, N] after whole sequences; then the log-probabilities of these alone are
-                computed, of the mixture and of the model without copies: [2, B, N].
+            start: number of tokens before these [B].
+            targets: ids [B, N] of the next tokens, without a state. Only their log-probabilities
+                are computed.
             key_mask: [B, L], false at padding.
-            state: that of the tokens before these.
-            settings: with a state; None: every lag bias is 0 and every temperature 1.
+            state: what an earlier call returned for the tokens before these.
+            settings: used with a state; None: every lag bias is 0 and every temperature 1.
+            return_state: also return the state after these tokens.
             overwrite: reuse the memory of `state`; without gradients only.
+
+        Returns:
+            log p [B, N, V]; with `targets` [2, B, N], for the mixture and for the model without
+            copies. Then the state, or None without `return_state`.
         """
         with torch.autocast(x.device.type, enabled=False):
             before = None if state is None else state.embedded
             embedded, before = self.conv(self.embedding(tokens), key_mask, True, before)
             embedded = F.layer_norm(embedded, embedded.shape[-1:])
-            seen = torch.cat((x, embedded), dim=-1).to(self.projection.weight.dtype)
-            logits, projected = at_least_fp32(logits, self.projection(seen))
+            features = torch.cat((x, embedded), dim=-1).to(self.projection.weight.dtype)
+            logits, projected = at_least_fp32(logits, self.projection(features))
             qk, gates = projected.split((2 * self.sizes[0], self.sizes[2]), dim=-1)
             qk = F.normalize(qk.unflatten(-1, (2 * self.heads, -1)), dim=-1)
             q, k = qk.transpose(1, 2).chunk(2, dim=1)  # [B, H, L, K]
-            k = _SCALE * k  # not q: ONNX Runtime fuses a scaled query into a slow product
+            k = _SCALE * k  # not q, as ONNX Runtime fuses a scaled query into a slow product
             if self.tokens_per_bar > 1:
                 bars = bars // self.tokens_per_bar
             bars = bars.expand(tokens.shape[0], -1)
@@ -146,12 +174,19 @@ class CopyHead(nn.Module):
             first = tokens.shape[1] - logits.shape[1]
             for i in range(tokens.shape[1]):
                 state = state.write(tokens[:, i], start + i, overwrite=overwrite)
-                same = _look_up(self.classes, state.successors) == classes[:, i, None]
+                same = gather_values(self.classes, state.successors) == classes[:, i, None]
                 state = state.match(same, start + i)
                 if i >= first:
-                    one, own = slice(i, i + 1), logits[:, i - first, None]
-                    parts = q[:, :, one], gates[:, one], own, bars[:, one]
-                    outputs.append(self._step(*parts, (start + i)[:, None], state, settings))
+                    output = self._step(
+                        q[:, :, i : i + 1],
+                        gates[:, i : i + 1],
+                        logits[:, i - first, None],
+                        bars[:, i : i + 1],
+                        (start + i)[:, None],
+                        state,
+                        settings,
+                    )
+                    outputs.append(output)
                 state = state._replace(last_key=k[:, :, i], last_bar=key_bars[:, i])
             return torch.cat(outputs, dim=1), state
 
@@ -167,12 +202,16 @@ class CopyHead(nn.Module):
         key_bars: Tensor,
         targets: Tensor | None,
     ) -> Tensor:
-        """Compute log p of the last tokens of whole sequences, in blocks of queries."""
+        """Return log p for the last N tokens of whole sequences: [B, N, V], or [2, B, N].
+
+        It is computed in blocks of queries. q and k are [B, H, L, K], gates [B, L, 1 + H] before
+        they are normalised, `key_bars` [B, L] with `EMPTY` at padding; see `forward` for the rest.
+        """
         length, num_queries = tokens.shape[1], logits.shape[1]
         num_lags = self.max_lag + 1
         index = torch.arange(length, device=q.device)
         successors = F.pad(tokens[:, 1:], (0, 1))[:, None]
-        # The bias in products with one-hot vectors, as the gradient of indexing is slow.
+        # The bias is a product with one-hot vectors, as the gradient of indexing is slow.
         residues = torch.arange(num_lags, device=q.device)
         bias = self.lag_bias[:, (bars[..., None] - residues) % num_lags].transpose(0, 1)
         one_hot = (key_bars[:, None, :, None] % num_lags == residues).to(k.dtype)
@@ -182,34 +221,46 @@ class CopyHead(nn.Module):
         for first in range(length - num_queries, length, _BLOCK):
             block = slice(first, min(first + _BLOCK, length))
             near = slice(max(0, first - self.window), block.stop)
-            rows = slice(first - length + num_queries, block.stop - length + num_queries)
-            behind = index[block, None] - index[near]
+            output_slice = slice(first - length + num_queries, block.stop - length + num_queries)
+            distance = index[block, None] - index[near]
             key_bar, bar = key_bars[:, None, near], bars[:, block, None]
-            visible = (behind >= 1) & (behind <= self.window)
+            visible = (distance >= 1) & (distance <= self.window)
             visible = visible & (key_bar <= bar) & (key_bar > bar - num_lags)
-            levels = _match_levels(classes, block, near).masked_fill(behind == self.window, 0)
+            levels = match_levels(classes, block, near).masked_fill(distance == self.window, 0)
             longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
-            pairs = levels.nonzero().T
-            one_hot = F.one_hot(levels[*pairs].long(), _NUM_LEVELS + 1).to(k.dtype)
-            match_scores = self.match_bias @ one_hot.T
+            match_scores, pairs = self._match_scores(levels)
             arguments = q[:, :, block], k[:, :, near], visible[:, None], match_scores, pairs
             if targets is None:
-                total, weights = _attend(*arguments)
+                total, weights = attend(*arguments)
             else:
-                matches = successors[..., near] == targets[:, rows, None]
-                total, copied = _Lookup.apply(matches[:, None], *arguments)
+                matches = successors[..., near] == targets[:, output_slice, None]
+                total, copied = AttendToTargets.apply(matches[:, None], *arguments)
             log_gates = self._log_gates(gates[:, block], total, index[block], longest)
             shares = log_gates[..., 1:].exp().transpose(1, 2)
             if targets is None:
                 weights = (shares[..., None] * weights).sum(1)
-                outputs.append(_mix(log_gates, logits[:, rows], weights, successors[..., near]))
+                block_logits, proposed = logits[:, output_slice], successors[..., near]
+                outputs.append(mix_with_copies(log_gates, block_logits, weights, proposed))
             else:
-                own = -F.cross_entropy(logits[:, rows].mT, targets[:, rows], reduction="none")
+                block_logits, block_targets = logits[:, output_slice], targets[:, output_slice]
+                without_copies = -F.cross_entropy(block_logits.mT, block_targets, reduction="none")
                 copied = (shares * copied).sum(1)
-                mixed = torch.logaddexp(log_gates[..., 0] + own, _log(copied))
-                outputs.append(torch.stack((mixed, own), dim=-1))
+                mixed = torch.logaddexp(log_gates[..., 0] + without_copies, log_clamped(copied))
+                outputs.append(torch.stack((mixed, without_copies), dim=-1))
         log_p = torch.cat(outputs, dim=1)
         return log_p if targets is None else log_p.movedim(-1, 0)
+
+    def _match_scores(self, levels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return c [H, pairs] for all pairs with a match, and their indices [3, pairs].
+
+        Args:
+            levels: [B, N, keys].
+        """
+        pairs = levels.nonzero().T
+        # A product with one-hot vectors, as the gradient of indexing is slow.
+        one_hot = F.one_hot(levels[*pairs].long(), NUM_LEVELS + 1)
+        match_bias = self.match_bias
+        return match_bias @ one_hot.T.to(match_bias.dtype), pairs
 
     def _step(
         self,
@@ -221,130 +272,75 @@ class CopyHead(nn.Module):
         state: CopyState,
         settings: CopySettings | None,
     ) -> Tensor:
-        """Compute log p [B, 1, V] of queries [B, H, 1, K] at the tokens [B, 1]; they see a ring."""
-        # [B, W]; of keys which are not seen, in later bars or too far back: max_lag + 1
+        """Return log p [B, 1, V] after one token.
+
+        Args:
+            q: query [B, H, 1, K].
+            gates: [B, 1, 1 + H], before they are normalised.
+            logits: [B, 1, V].
+            bars, index: bar and index of the token, [B, 1] each.
+            state: the keys up to this token.
+            settings: None: every lag bias is 0 and every temperature 1.
+        """
+        # [B, W]; max_lag + 1 for keys that are not visible, in later bars or too far back
         lag = (bars - state.bars).clamp(-1, self.max_lag + 1) % (self.max_lag + 2)
-        bias = F.pad(self.lag_bias, (0, 1), value=_HIDDEN)
-        seen = state.matches * (lag <= self.max_lag)
-        longest = self.levels[seen.amax(-1, keepdim=True)]
+        bias = F.pad(self.lag_bias, (0, 1), value=HIDDEN)
+        visible_matches = state.matches * (lag <= self.max_lag)
+        longest = self.levels[visible_matches.amax(-1, keepdim=True)]
         match_scores = self.match_bias[:, self.levels]
-        scores = (q @ state.keys.mT).squeeze(2) + _look_up(bias, lag[:, None])
-        scores = scores + _look_up(match_scores, state.matches[:, None])
-        total, weights = _softmax(scores)
+        scores = (q @ state.keys.mT).squeeze(2) + gather_values(bias, lag[:, None])
+        scores = scores + gather_values(match_scores, state.matches[:, None])
+        total, weights = total_and_softmax(scores)
         log_gates = self._log_gates(gates, total[..., None], index, longest)
         weights = log_gates[..., 1:].exp() @ weights
         successors = state.successors[:, None]
         if settings is None:
-            return _mix(log_gates, logits, weights, successors)
+            return mix_with_copies(log_gates, logits, weights, successors)
         weights = weights * F.pad(settings.lag_bias, (0, 1)).exp().gather(1, lag)[:, None]
         total = (log_gates[..., :1].exp() + weights.sum(-1, keepdim=True)).log()
         logits = logits / settings.temperature[..., None]
-        return _mix(log_gates, logits, weights, successors) - total
+        return mix_with_copies(log_gates, logits, weights, successors) - total
 
     def _log_gates(self, gates: Tensor, total: Tensor, index: Tensor, longest: Tensor) -> Tensor:
-        """Return log g [B, N, 1 + H] of `projected` gates, totals [B, H, N], indices and levels."""
-        weight, per_count = self.match_weight
+        """Return the logarithms of the gates g: [B, N, 1 + H].
+
+        Args:
+            gates: the projection's part [B, N, 1 + H].
+            total: log Σ_j exp(score) of each head [B, H, N].
+            index: token indices, [N] or [B, N].
+            longest: level of the longest match [B, N].
+        """
+        total_weight, count_weight = self.match_weight
         total = total.transpose(1, 2)
-        count = index.clamp(min=1, max=self.window)[..., None].log()
-        gains = self.gate_steps.cumsum(-1).T[longest]  # by the level of the longest match
-        match = gates[..., 1:] + total * weight + count * per_count + gains
-        match = match.masked_fill(total < 0.5 * _HIDDEN, -torch.inf)  # there is no key
-        return torch.cat((gates[..., :1], match), dim=-1).log_softmax(-1)
+        log_count = index.clamp(min=1, max=self.window)[..., None].log()
+        level_bias = self.gate_steps.cumsum(-1).T[longest]
+        heads = gates[..., 1:] + total * total_weight + log_count * count_weight + level_bias
+        heads = heads.masked_fill(total < 0.5 * HIDDEN, -torch.inf)  # there is no key
+        return torch.cat((gates[..., :1], heads), dim=-1).log_softmax(-1)
 
     def _ring(
         self, k: Tensor, tokens: Tensor, classes: Tensor, bars: Tensor, embedded: Tensor
     ) -> CopyState:
-        """Return the ring after whole sequences."""
+        """Return the state after whole sequences.
+
+        Args:
+            k: keys [B, H, L, K].
+            tokens, classes, bars: [B, L].
+            embedded: what the convolution needs for the next tokens, [B, taps − 1, _TOKEN_DIM].
+        """
         batch, heads, length, width = k.shape
-        kept = torch.arange(max(1, length - self.window), length, device=k.device)
-        slots = kept % self.window
-        keys = k.new_zeros(batch, heads, self.window, width).index_copy(2, slots, k[:, :, kept - 1])
+        successor_index = torch.arange(max(1, length - self.window), length, device=k.device)
+        slots, key_index = successor_index % self.window, successor_index - 1
+        keys = k.new_zeros(batch, heads, self.window, width).index_copy(
+            2, slots, k[:, :, key_index]
+        )
         empty = tokens.new_full((batch, self.window), EMPTY)
-        ring = empty.index_copy(1, slots, bars[:, kept - 1])
+        key_bars = empty.index_copy(1, slots, bars[:, key_index])
         last_tokens = torch.arange(max(0, length - self.window), length, device=k.device)
         successors = torch.zeros_like(empty)
         successors = successors.index_copy(1, last_tokens % self.window, tokens[:, last_tokens])
         ends = F.pad(classes, (LONGEST_MATCH - 1, 0), value=-1).unfold(1, LONGEST_MATCH, 1)
         lengths = (ends == ends[:, -1:]).flip(-1).cumprod(-1).sum(-1)  # [B, L]
-        matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, kept - 1])
+        matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, key_index])
         last_key, last_bar = k[:, :, -1].clone(), bars[:, -1].clone()
-        return CopyState(keys, ring, successors, last_key, last_bar, embedded, matches)
-
-
-def _match_levels(classes: Tensor, queries: slice, keys: slice) -> Tensor:
-    """Return the levels of the matches between queries and keys, [B, N, W], of classes [B, L]."""
-    reach = LONGEST_MATCH - 1
-    query_classes, key_classes = (
-        F.pad(classes, (reach, 0), value=value)[:, part.start : part.stop + reach]
-        for part, value in ((queries, -1), (keys, -2))  # nothing is the same before the first token
-    )
-    same = query_classes[:, :, None] == key_classes[:, None]
-    levels = torch.zeros_like(same[:, reach:, reach:], dtype=torch.uint8)
-    for level in range(_NUM_LEVELS):
-        if level > 0:
-            half = 1 << (level - 1)
-            same = same[:, half:, half:] & same[:, :-half, :-half]
-        first = reach + 1 - (1 << level)
-        levels += same[:, first:, first:]
-    return levels
-
-
-def _look_up(table: Tensor, index: Tensor) -> Tensor:
-    """Return the values [B, ..., W] of a table [..., N] at indices [B, ..., W], by one operation.
-
-    ONNX Runtime is ten times slower at table[..., index].
-    """
-    shape = index.shape[0], *table.shape
-    return table.expand(shape).gather(-1, index.expand(*shape[:-1], -1))
-
-
-def _attend(
-    q: Tensor, k: Tensor, visible: Tensor, bias: Tensor, pairs: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return log Σ_j exp(q·k_j + bias) over visible keys, [B, H, N], and their softmax.
-
-    The bias [H, n] is that of n pairs (row of the batch, query, key) [3, n], as few match.
-    """
-    scores = q @ k.mT
-    scores.transpose(0, 1)[:, *pairs] += bias
-    return _softmax(scores.masked_fill_(~visible, _HIDDEN))
-
-
-def _softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log Σ_j exp(score_j) and the softmax."""
-    weights = scores.softmax(-1)
-    return scores.amax(-1) - weights.amax(-1).log(), weights
-
-
-class _Lookup(torch.autograd.Function):
-    """The total of `_attend`, and the weight of the keys that match: [B, H, N] each.
-
-    The backward pass computes the weights again, so that nothing of size N × W is kept but masks.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, matches: Tensor, *arguments: Tensor) -> tuple[Tensor, Tensor]:
-        total, weights = _attend(*arguments)
-        matching = (weights * matches).sum(-1)
-        ctx.save_for_backward(matching, matches, *arguments)
-        return total, matching
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        matching, matches, q, k, visible, bias, pairs = ctx.saved_tensors
-        grad_total, grad_matching = (gradient[..., None] for gradient in gradients)
-        _, weights = _attend(q, k, visible, bias, pairs)
-        others = grad_total - grad_matching * matching[..., None]
-        scores = weights * torch.where(matches, others + grad_matching, others)
-        grad_bias = scores.transpose(0, 1)[:, *pairs]
-        return None, scores @ k, scores.mT @ q, None, grad_bias, None
-
-
-def _mix(log_gates: Tensor, logits: Tensor, weights: Tensor, successors: Tensor) -> Tensor:
-    """Return log p [B, N, V] from logits and the weights [B, N, keys] of the keys' successors."""
-    copied = torch.zeros_like(logits).scatter_add(2, successors.expand_as(weights), weights)
-    return torch.logaddexp(logits.log_softmax(-1) + log_gates[..., :1], _log(copied))
-
-
-def _log(p: Tensor) -> Tensor:
-    return p.clamp(min=torch.finfo(p.dtype).tiny).log()
+        return CopyState(keys, key_bars, successors, last_key, last_bar, embedded, matches)

@@ -1,4 +1,4 @@
-"""What a copy head keeps of earlier tokens, and what a request sets in it."""
+"""The state of a copy head in decoding, and the settings of copies in a request."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import torch
 from torch import Tensor
 
 LONGEST_MATCH = 128  # tokens
+# A match of 1, 2, 4, … 128 tokens has level 1, 2, 3, … 8. Without a match, the level is 0.
+NUM_LEVELS = LONGEST_MATCH.bit_length()
 EMPTY = -(1 << 30)  # bar of a slot without a token
 
 
 class CopySettings(NamedTuple):
-    """How copies are weighed in a decoding step, for each sequence of a batch.
+    """Settings of a copy head in a decoding step, for each sequence of a batch.
 
-    The share of each copied token, g_h a_hj in `CopyHead`, is multiplied by exp(lag bias). The
-    temperature divides the model's own logits alone: if it also divided those of the copies, what
-    is likely would be copied even more, and the music would loop.
+    The weight of each copied token, g_h a_hj in `CopyHead`, is multiplied by exp(lag bias). The
+    temperature divides only the logits of the model without copies. If it also applied to copies,
+    likely copies would become even more likely, and the music would loop.
     """
 
     lag_bias: Tensor  # [B, max_lag + 1], in nats, by the lag in bars
@@ -24,41 +26,45 @@ class CopySettings(NamedTuple):
 
 
 class CopyState(NamedTuple):
-    """What a copy head keeps of each row: a ring of W keys, and the last token's own.
+    """State of a copy head: a ring buffer of W keys, and the key of the last token.
 
-    The slot n % W has what token n is copied by: the key and the bar of the token before it.
+    Slot n % W has token n as the successor, and the key and the bar of token n − 1.
     """
 
     keys: Tensor  # [B, H, W, K]
     bars: Tensor  # [B, W]; EMPTY where there is no token
     successors: Tensor  # [B, W], ids
-    last_key: Tensor  # [B, H, K], of the last token, whose successor is still to come
-    last_bar: Tensor  # [B]
-    embedded: Tensor  # [B, taps − 1, D_token], what the convolution keeps
-    matches: Tensor  # [B, W], how many tokens up to the key's are the last ones, at most 128
+    last_key: Tensor  # [B, H, K], key of the last token, whose successor is not known yet
+    last_bar: Tensor  # [B], its bar
+    embedded: Tensor  # [B, taps − 1, width], embeddings of the last tokens, for the convolution
+    matches: Tensor  # [B, W], number of tokens up to the key that agree with the last ones, ≤ 128
 
     def write(self, tokens: Tensor, index: Tensor, *, overwrite: bool = True) -> CopyState:
-        """Return the state whose ring has the tokens [B] of an index [B] as well.
+        """Return the state with one more token per sequence as the successor of the last key.
 
         Args:
-            overwrite: write into this ring; else into a copy.
+            tokens: ids [B].
+            index: number of tokens before them [B].
+            overwrite: write into this ring buffer; else into a copy.
         """
-        rows = torch.arange(len(tokens), device=tokens.device)
-        slot = index % self.bars.shape[1]
+        sequences = torch.arange(len(tokens), device=tokens.device)
+        slots = sequences, index % self.bars.shape[1]
         put = Tensor.index_put_ if overwrite else Tensor.index_put
         return self._replace(
-            keys=put(self.keys.transpose(1, 2), (rows, slot), self.last_key).transpose(1, 2),
-            bars=put(self.bars, (rows, slot), self.last_bar),
-            successors=put(self.successors, (rows, slot), tokens),
+            keys=put(self.keys.transpose(1, 2), slots, self.last_key).transpose(1, 2),
+            bars=put(self.bars, slots, self.last_bar),
+            successors=put(self.successors, slots, tokens),
         )
 
     def match(self, same: Tensor, index: Tensor) -> CopyState:
-        """Return the state whose `matches` are those of one more token of an index [B].
+        """Return the state with `matches` updated for one more token per sequence.
 
-        That of the oldest key is 0: the slot before its own has the newest token.
+        A key's match is one longer than the match of the key before it, or 0 if its token differs
+        from the new one. For the oldest key it is 0, as the slot before it has the newest token.
 
         Args:
-            same: whether each successor is of the newest token's class, [B, W].
+            same: whether each successor has the class of the new token, [B, W].
+            index: number of tokens before the new ones [B].
         """
         slots = torch.arange(self.bars.shape[1], device=index.device)
         newest = index[:, None] % (slots[-1:] + 1)  # by a tensor, which ONNX needs

@@ -1,4 +1,4 @@
-"""Heads of the model, which turn the last layer's output into logits or classes."""
+"""Heads of the model, which map the output of the last layer to logits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,20 +9,20 @@ from musicgen.errors import parameter_of
 
 
 class SequenceHead(nn.Module):
-    """Interface of a head that makes one output of a whole sequence, such as a classifier.
+    """Interface of a head with one output for a whole sequence, such as a classifier.
 
-    Its `forward` takes the last layer's output [B, L, D] and the mask [B, L], false at padding.
+    `forward` takes the output of the last layer [B, L, D] and the mask [B, L], false at padding.
 
     Attributes:
-        pool: the vector that it reads. For `class_token` the model puts a learned token before the
-            sequence (Devlin et al. 2019); other values are known to the head alone.
+        pool: how the head reduces a sequence to a vector. With `class_token`, the model adds a
+            learned token before the sequence (Devlin et al. 2019). The head defines other values.
     """
 
     pool: str
 
 
 def build_head(build: Callable[..., SequenceHead] | None, dim: int, num_outputs: int | None) -> Any:
-    """Return the head: a linear map of each token, unless it is given."""
+    """Return the head that `build` returns, or without it a linear layer: [..., D] -> [..., V]."""
     assert num_outputs is not None
     with parameter_of("head"):
         return nn.Linear(dim, num_outputs) if build is None else build(dim, num_outputs)

@@ -1,4 +1,4 @@
-"""Inputs of the model: embeddings of tokens, of earlier tokens, and of places in cycles."""
+"""Inputs of the model: embeddings of tokens, of earlier tokens, and of positions in a cycle."""
 
 from collections.abc import Sequence
 
@@ -18,9 +18,19 @@ def build_inputs(
     cycles: Sequence[int],
     causal: bool,
 ) -> nn.ModuleDict:
-    """Return the modules whose vectors of a token are summed, by name; the embedding first."""
+    """Return the modules whose outputs are summed for each token, by name; the embedding first.
+
+    Args:
+        vocab_size: V; None: inputs are vectors of `input_dim` numbers.
+        dim: model width D.
+        lags: distances in tokens, each with a `LaggedEmbedding`.
+        cycles: lengths in tokens, each with a `CycleEmbedding`.
+
+    Raises:
+        ParameterError: there are lags, but the model is not causal or has input vectors.
+    """
     if lags and (vocab_size is None or not causal):
-        expected = "expected [] in models of vectors, and of all tokens at once"
+        expected = "expected [] with causal=false or with input vectors"
         raise ParameterError("lags", list(lags), expected)
     if vocab_size is None:
         assert input_dim is not None
@@ -35,13 +45,14 @@ def build_inputs(
 def with_recent(
     tokens: Tensor, key_mask: Tensor | None, recent: Tensor | None, size: int
 ) -> Tensor:
-    """Return the ids plus one of tokens [B, L] and of `size` tokens before: [B, size + L].
+    """Return the `size` tokens before these and these tokens, as ids plus one: [B, size + L].
 
-    0 stands for padding and for what is before the beginning.
+    0 stands for padding and for places before the beginning of a sequence.
 
     Args:
+        tokens: ids [B, L].
         key_mask: [B, L], false at padding.
-        recent: the last `size` of what this returned for the tokens before; None: there are none.
+        recent: the last `size` columns of the previous result; None: there are no tokens before.
     """
     numbers = tokens + 1
     if key_mask is not None:
@@ -52,11 +63,12 @@ def with_recent(
 
 
 class LaggedEmbedding(nn.Embedding):
-    """One vector for each token of the vocabulary: of the token that is `lag` tokens earlier.
+    """An embedding of the token that is `lag` tokens earlier.
 
-    In sequences with a regular layout, it gives every layer the token at the same place of an
-    earlier frame or bar, which linear attention finds only with difficulty: for example the current
-    pitch of a voice that was read a bar ahead. Before the beginning it is padding, the last token.
+    In sequences with a regular layout, this is the token at the same place of an earlier frame or
+    bar. An example is the current pitch of a voice that is read a bar ahead. Linear attention finds
+    such a token only with difficulty. Before the beginning of a sequence it is the padding token,
+    the last one of the vocabulary.
     """
 
     def __init__(self, lag: int, vocab_size: int, dim: int) -> None:
@@ -65,18 +77,24 @@ class LaggedEmbedding(nn.Embedding):
         self.lag = lag
 
     def read(self, positions: Tensor, recent: Tensor) -> Tensor:
-        """Return the lagged tokens from `with_recent`: [1|B, L, P], [B, N + L] -> [B, L]."""
+        """Return the ids of the lagged tokens: [B, L].
+
+        Args:
+            positions: [1|B, L, P], of which only L is used.
+            recent: what `with_recent` returned, [B, size + L].
+        """
         length = positions.shape[1]
         first = recent.shape[1] - length - self.lag
         return (recent[:, first : first + length] - 1) % self.num_embeddings
 
 
 class CycleEmbedding(nn.Embedding):
-    """One vector for each place in a cycle of tokens: of the token index modulo its length.
+    """An embedding of the token index modulo the length of a cycle.
 
-    It tells tokens apart in sequences with a regular layout, such as voices and frames of a beat.
+    In sequences with a regular layout, it tells the model which voice or which part of a beat a
+    token belongs to.
     """
 
     def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:
-        """Return each token's place in the cycle: [1|B, L, P] -> [1|B, L]."""
+        """Return the index of each token in the cycle: positions [1|B, L, P] -> [1|B, L]."""
         return positions[..., 0].long() % self.num_embeddings

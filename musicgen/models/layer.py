@@ -9,25 +9,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.models.state import LayerState
-from musicgen.position import LayerCode
+from musicgen.position import LayerCode, Site
 from musicgen.validation import check_bool, check_choice, check_int
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer normalisation (Ba et al. 2016): each token by itself."""
+    """Layer normalisation (Ba et al. 2016), of each token separately."""
 
     def forward(self, x: Tensor, key_mask: Tensor | None = None) -> Tensor:
-        """Normalise [B, L, D]."""
+        """Return x normalised: [B, L, D]."""
         return super().forward(x)
 
 
 class BatchNorm(nn.Module):
     """Batch normalisation (Ioffe and Szegedy 2015) over the tokens that are not padding.
 
-    In training, a token's output depends on all tokens of the batch, also on later ones.
+    In training, the output of a token depends on all tokens of the batch, later ones included.
 
     Args:
         dim: number of features D.
@@ -38,7 +38,7 @@ class BatchNorm(nn.Module):
         self.norm = nn.BatchNorm1d(dim)
 
     def forward(self, x: Tensor, key_mask: Tensor | None = None) -> Tensor:
-        """Normalise [B, L, D]; padding, false in `key_mask` [B, L], becomes zero."""
+        """Return x normalised, [B, L, D]; zero at padding, where `key_mask` [B, L] is false."""
         if key_mask is None:
             return self.norm(x.flatten(0, 1)).view_as(x)
         out = torch.zeros_like(x)
@@ -52,24 +52,26 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSettings:
-    """Sizes and options of a layer.
+    """Sizes and options of a Transformer layer.
 
     Attributes:
         dim: model width D.
-        num_heads: H; the head width is K = D / H.
+        num_heads: number of heads H; the head width is K = D / H.
         ff_dim: hidden width of the feed-forward network.
-        dropout: probability, on the embedding, attention output, feed-forward hidden and output.
+        dropout: dropout probability on the embedding, on the output of attention, and on the hidden
+            layer and the output of the feed-forward network.
         norm_first: pre-norm (Xiong et al. 2020) instead of post-norm.
-        short_conv: width of a convolution before q, k and v (`ShortConvolution`); None: none.
-        qk_norm: normalise q and k by their root mean square in each head, with a learned scale, as
-            Henry et al. (2020) do by their length; before the positional encoding.
+        short_conv: width of a convolution before q, k and v (`ShortConvolution`); None: there is
+            none.
+        qk_norm: before the positional encoding, normalise q and k of each head by their root mean
+            square, with a learned scale. Henry et al. (2020) normalise them by their length.
         attention_dim: width of all heads together, if it differs from `dim`.
         attention_bias: whether the projections of attention have biases.
-        activation: of the feed-forward network: relu or gelu.
-        norm: layer, or batch, over the tokens that are not padding (`BatchNorm`).
+        activation: activation of the feed-forward network, `relu` or `gelu`.
+        norm: `layer`, or `batch` (see `BatchNorm`).
 
     Raises:
-        ValueError: a size or option is invalid.
+        ParameterError: a size or option is invalid.
     """
 
     dim: int
@@ -107,9 +109,9 @@ class LayerSettings:
 
 
 class Layer(nn.Module):
-    """Attention, then a feed-forward network, each with a residual connection and a norm."""
+    """A Transformer layer: attention and a feed-forward network, with residuals and norms."""
 
-    NUM_FUSED: ClassVar = {"qkv": 3}  # linear maps in one: queries, keys and values
+    NUM_FUSED: ClassVar = {"qkv": 3}  # one linear map for queries, keys and values
 
     def __init__(
         self, settings: LayerSettings, attention: Attention, span: GaussianSpan | None
@@ -138,7 +140,17 @@ class Layer(nn.Module):
         return_state: bool,
         overwrite: bool,
     ) -> tuple[Tensor, LayerState | None]:
-        """Return the layer's output, [B, L, D] -> [B, L, D], and the state or None."""
+        """Return the output of the layer [B, L, D], and the state, or None without `return_state`.
+
+        Args:
+            x: [B, L, D].
+            positions: [1|B, L, P].
+            code: the positional encoding of these tokens for this layer.
+            mask: which keys are visible; the layer adds its span.
+            state: what an earlier call returned for the tokens before these.
+            return_state: also return the state after these tokens.
+            overwrite: reuse the memory of `state`; without gradients only.
+        """
         before, tokens = (None, None) if state is None else state
         key_mask = mask.key_mask
         y = self.attention_norm(x, key_mask) if self.norm_first else x
@@ -146,7 +158,7 @@ class Layer(nn.Module):
             y, tokens = self.short_conv(y, key_mask, mask.causal, tokens)
         q, k, v = self.qkv(y).unflatten(-1, (3, self.num_heads, -1)).unbind(2)  # [B, L, H, K]
         if self.q_norm is not None and self.k_norm is not None:
-            dtype = self.q_norm.weight.dtype  # not autocast's
+            dtype = self.q_norm.weight.dtype  # not the dtype of autocast
             q, k = self.q_norm(q.to(dtype)), self.k_norm(k.to(dtype))
         if self.span is not None:
             mask = mask._replace(span=self.span(positions))
@@ -162,3 +174,23 @@ class Layer(nn.Module):
         if not self.norm_first:
             x = self.ff_norm(x, key_mask)
         return x, LayerState(after, tokens) if return_state else None
+
+
+def build_layers(
+    build_attention: Callable[..., Attention],
+    build_span: Callable[..., GaussianSpan] | None,
+    settings: LayerSettings,
+    num_layers: int,
+    site: Site,
+    encoded_dim: int,
+    logit_scale: float,
+) -> list[Layer]:
+    """Return the layers, with attention for encoded queries and keys of width `encoded_dim`."""
+    layers = []
+    for _ in range(num_layers):
+        with parameter_of("attention"):
+            attention = build_attention(encoded_dim, logit_scale, settings.num_heads, site=site)
+        with parameter_of("span"):
+            span = None if build_span is None else build_span()
+        layers.append(Layer(settings, attention, span))
+    return layers

@@ -1,4 +1,4 @@
-"""Functions of the lag in a model: positional kernels, spans and decays as arrays."""
+"""Positional kernels, spans and decays of a model, as arrays over lags."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,19 +15,19 @@ from musicgen.position import Site
 
 
 class PositionKernel(NamedTuple):
-    """A function of the lag in the layers of a model."""
+    """A function of the lag in each layer and head of a model."""
 
-    name: str  # the encoding's name, `decay` or `span`
+    name: str  # name of the positional encoding, `decay` or `span`
     relative: str  # whether it is the same at all positions: `exact`, `expected` or `no`
-    values: NDArray[np.float32]  # [layers, H, K', N]; size 1 for axes along which they are equal
+    values: NDArray[np.float32]  # [layers, H, K', N]; axes with equal values have size 1
     profile: NDArray[np.float32]  # mean over K', root mean square at `Site.LOGIT`: [layers, H, N]
 
 
 def kernel_axes(model: Transformer) -> list[int]:
-    """Return the position coordinates on which the model has functions of the lag.
+    """Return the columns of positions for which the model has a function of the lag.
 
     Raises:
-        UserError: it has none.
+        UserError: there are none.
     """
     axes = {axis for _, columns, *_ in _functions(model) for axis in columns}
     if not axes:
@@ -43,18 +43,19 @@ def kernel_axes(model: Transformer) -> list[int]:
 def position_kernels(
     model: Transformer, lags: NDArray[np.int64], axis: int = 0
 ) -> list[PositionKernel]:
-    """Compute a model's functions of the lag for each layer and head.
+    """Return the functions of the lag of a model, for each layer and head.
 
-    - SPE: the expected P_d, with the layer's gate.
+    - SPE: the expected P_d, with the gate of the layer.
     - LRPE, RoPE, PermuteFormer: the diagonal of W_τ.
     - SIREN, Transformer-XL: P_τ, and the bias v·P_τ, scaled like the logits.
     - Sinusoidal: the products of two encodings.
     - Span: its Gaussian, 0 outside of the window. Decay: γ^|τ|.
 
     Args:
-        lags: query position minus key position: [N].
-        axis: the coordinate of the lags, as a column of positions; lags of other coordinates are 0.
-            Heads that do not read it are constant.
+        model: in evaluation mode.
+        lags: query position minus key position [N].
+        axis: column of positions to which the lags belong; lags in other columns are 0. Heads that
+            do not read this column are constant.
     """
     steps = torch.from_numpy(lags).to(next(model.parameters()).device)
     signless = list[Any](model.layers)[0].attention.site == Site.LOGIT
@@ -64,7 +65,7 @@ def position_kernels(
             continue
         all_lags = steps.new_zeros(len(steps), len(axes))
         all_lags[:, axes.index(axis)] = steps
-        # In chunks of lags, as each lag may need a matrix.
+        # In chunks of lags, as each lag may need a whole matrix.
         layers = [torch.cat([f(x) for x in all_lags.split(256)], -1) for f in functions]
         values = torch.stack(layers).float()
         profile = values.mean(-2)
@@ -78,9 +79,9 @@ Function = Callable[[Tensor], Tensor]
 
 
 def _functions(model: Transformer) -> Iterator[tuple[str, Sequence[int], str, list[Function]]]:
-    """Yield name, axes and relativity of the model's functions of the lag, and one for each layer.
+    """Yield the functions of the lag of a model: name, axes, `relative`, and one for each layer.
 
-    They map lags [N, number of axes] to [H, K', N]; layers that share a function have one.
+    They map lags [N, number of axes] to [H, K', N]. A function that all layers share is given once.
     """
     position, layers = model.position, list[Any](model.layers)
     axes, numbers = position.columns, range(1 if position.shares_kernel else len(layers))

@@ -1,4 +1,4 @@
-"""The state of a causal model in decoding: passed in and out, never kept in a module."""
+"""The state of a causal model in decoding. It is passed in and returned, not kept in a module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LayerState(NamedTuple):
     """The state of a layer after some tokens."""
 
     attention: Any
-    tokens: Tensor | None = None  # [B, width − 1, D], the last ones of a short convolution
+    tokens: Tensor | None = None  # [B, width − 1, D], the last inputs of the short convolution
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,20 @@ class ModelState:
     layers: list[LayerState]
     position: Any
     length: Tensor  # [B], number of tokens so far
-    copied: CopyState | None = None  # of a copy head
+    copied: CopyState | None = None  # state of the copy head
     recent: Tensor | None = None  # [B, longest lag], see `with_recent`
 
-    def select(self, rows: Tensor) -> ModelState:
-        """Return the states of the given rows, which may repeat."""
+    def select(self, indices: Tensor) -> ModelState:
+        """Return the states of the sequences at these indices [N], which may repeat."""
 
         def select(part: Any) -> Any:
-            return part[rows] if isinstance(part, Tensor) else part.select(rows)
+            return part[indices] if isinstance(part, Tensor) else part.select(indices)
 
         return _mapped(select, self)
 
     @staticmethod
     def cat(states: list[ModelState]) -> ModelState:
-        """Concatenate the rows of several states under one noise key."""
+        """Return one state with the sequences of several states, which have the same noise key."""
 
         def cat(*parts: Any) -> Any:
             return torch.cat(parts) if isinstance(parts[0], Tensor) else parts[0].cat([*parts])
@@ -48,7 +48,7 @@ class ModelState:
         return _mapped(cat, *states)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of a state of linear attention by name; row b is sequence b."""
+        """Return the tensors of a state of linear attention by name; their first axis is B."""
         named = {"length": self.length, "recent": self.recent}
         for i, (attention, tokens) in enumerate(self.layers):
             parts = {**attention._asdict(), "tokens": tokens}
@@ -58,7 +58,7 @@ class ModelState:
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     def replaced(self, tensors: Mapping[str, Tensor]) -> ModelState:
-        """Return the state with other `tensors`."""
+        """Return the state with these tensors, named as in `tensors()`, in place of its own."""
 
         def part(state: Any, prefix: str) -> Any:
             return state._replace(**{name: tensors.get(prefix + name) for name in state._fields})
@@ -73,7 +73,10 @@ class ModelState:
 
 
 def _mapped(function: Callable[..., Any], *states: ModelState) -> ModelState:
-    """Return what a function makes of the tensors, and caches of softmax attention, of states."""
+    """Return a state with a function applied to the tensors and softmax caches of several states.
+
+    The state of the positional encoding is taken from the first one.
+    """
     parts = [(state.layers, state.length, state.copied, state.recent) for state in states]
     layers, *others = tree_map(lambda *each: None if each[0] is None else function(*each), *parts)
     return ModelState(layers, states[0].position, *others)

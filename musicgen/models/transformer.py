@@ -1,4 +1,4 @@
-"""The model: inputs, Transformer layers, a head, and a copy head behind it."""
+"""The model: inputs, Transformer layers, a head, and optionally a copy head after it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from musicgen.models.copy_head import CopyHead
 from musicgen.models.copy_state import CopySettings, CopyState
 from musicgen.models.heads import SequenceHead, build_head
 from musicgen.models.inputs import build_inputs, with_recent
-from musicgen.models.layer import NORMS, Layer, LayerSettings
+from musicgen.models.layer import NORMS, Layer, LayerSettings, build_layers
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
@@ -38,35 +38,36 @@ class Transformer(nn.Module):
 
     Args:
         vocab_size: V, padding token included; None: the input are vectors of `input_dim` numbers.
+        num_layers: number of layers.
         position: builds the positional encoding from `num_layers, num_heads, width, model_dim`.
-            It acts on vectors of that width: K, or the feature map's M.
-        attention: builds a layer's attention from `encoded_dim, logit_scale, num_heads, site`.
-        span: builds a layer's span; None: no limit on lags.
-        causal: whether a token sees only itself and those before it.
-        tie_embeddings: the head's weights are the embedding's (Press and Wolf 2017), which is then
-            not multiplied by √D, as in GPT-2: the input's gradient, √D times as large, would decide
-            the steps of both. Weights of `init_std` begin with small logits at a normalised output.
+            The width is that of the vectors to encode: K, or the feature map's M.
+        attention: builds the attention of a layer from `encoded_dim, logit_scale, num_heads, site`.
+        span: builds the span of a layer; None: no limit on lags.
+        causal: whether a token sees only itself and earlier tokens.
+        tie_embeddings: use the weights of the embedding for the head (Press and Wolf 2017). As in
+            GPT-2, the embedding is then not multiplied by √D: gradients from the input would be √D
+            times as large, and would dominate.
         init_std: standard deviation of linear and embedding weights.
-        cycles: lengths in tokens, 2 or more, each of a `CycleEmbedding`.
-        lags: distances in tokens, each of a `LaggedEmbedding`.
-        match_classes: of each token, for a `CopyHead` that sees matches. [V]
-        head: builds the head from `dim, num_outputs`; None: logits of each token's successor.
-        num_outputs: of the head; None: `vocab_size`.
+        cycles: lengths in tokens, 2 or more, each with a `CycleEmbedding`.
+        lags: distances in tokens, each with a `LaggedEmbedding`.
+        match_classes: classes of tokens [V], for the matches of a `CopyHead`.
+        head: builds the head from `dim, num_outputs`; None: a linear layer to next-token logits.
+        num_outputs: number of outputs of the head; None: `vocab_size`.
         input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
-        copy: arguments of a `CopyHead`, which then mixes logits with earlier tokens' successors;
-            None: no such head. The model's logits are then logarithms of probabilities.
+        copy: arguments of a `CopyHead`; None: no copy head. With one, the model returns
+            log-probabilities instead of logits.
         layer: `dim`, `num_heads`, `ff_dim` and the other fields of `LayerSettings`.
 
     Attributes:
-        inputs: the modules whose vectors of a token are summed, by name. The first one, the
-            embedding, is called with the tokens, the others with what their `read` returns.
+        inputs: the modules whose outputs are summed for each token, by name. The first one, the
+            embedding, is called with the tokens, the others with the result of their `read`.
         num_position_columns: number of coordinates in `positions`; 1: token indices are enough.
-        coordinate_names: their names, see `PositionalEncoding`.
-        recompute: whether the backward pass computes each layer again instead of keeping what is
-            inside it (activation checkpointing, Chen et al. 2016); false unless it is set.
+        coordinate_names: names of the coordinates (see `PositionalEncoding`).
+        recompute: whether the backward pass computes each layer again instead of keeping its
+            activations (activation checkpointing, Chen et al. 2016); false unless it is set.
 
     Raises:
-        ValueError: a size is invalid, or `position`, `attention` and `span` do not go together.
+        UserError: a size is invalid, or `position`, `attention` and `span` are not compatible.
     """
 
     def __init__(  # noqa: PLR0913 - filled from conf/model/
@@ -104,15 +105,15 @@ class Transformer(nn.Module):
             vocab_size, self.dim, input_dim=input_dim, lags=lags, cycles=cycles, causal=causal
         )
         self.longest_lag = max(lags, default=0)
-        build_position = partial(_build_position, position, settings, num_layers)
-        build_layers = partial(_build_layers, attention, span, settings, num_layers, site)
+        position_for = partial(_build_position, position, settings, num_layers)
+        layers_for = partial(build_layers, attention, span, settings, num_layers, site)
         width = settings.head_dim
-        if site == Site.FEATURE:  # the encoding has the width of the feature map
-            layers = build_layers(width, width**-0.5)
-            self.position = build_position(layers[0].attention.feature_dim)
+        if site == Site.FEATURE:  # the width to encode is that of the feature map
+            layers = layers_for(width, width**-0.5)
+            self.position = position_for(layers[0].attention.feature_dim)
         else:
-            self.position = build_position(width)
-            layers = build_layers(self.position.encoded_dim, self.position.logit_scale)
+            self.position = position_for(width)
+            layers = layers_for(self.position.encoded_dim, self.position.logit_scale)
         self.layers = nn.ModuleList(layers)
         self.num_position_columns, self.coordinate_names = _coordinates(self.position, layers[0])
         self.norm = NORMS[settings.norm](self.dim) if settings.norm_first else None
@@ -130,7 +131,7 @@ class Transformer(nn.Module):
             self.add_copy_head(copy)
 
     def _new_class_token(self) -> nn.Parameter | None:
-        """Return the learned token that the head reads, if it reads one."""
+        """Return the learned class token [D] if the head reads one, else None."""
         if self.head.pool != "class_token":
             return None
         if self.causal:
@@ -139,7 +140,7 @@ class Transformer(nn.Module):
         return nn.Parameter(torch.zeros(self.dim))
 
     def _draw_weights(self, std: float) -> None:
-        """Draw the weights of all linear maps and embeddings, and set their biases to zero."""
+        """Initialise the weights of linear layers and embeddings at random, and biases as zero."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=std)
@@ -148,11 +149,15 @@ class Transformer(nn.Module):
 
     @property
     def embedding(self) -> Any:
-        """The first input: the token embedding, or the linear map of input vectors."""
+        """The first input: the token embedding, or the linear layer on input vectors."""
         return next(iter(self.inputs.values()))
 
     def add_copy_head(self, settings: Mapping[str, Any]) -> None:
-        """Add a `CopyHead` of these settings, and the coordinate that it reads."""
+        """Add a `CopyHead` with these settings, and the coordinate that it reads.
+
+        Raises:
+            ParameterError: a setting is invalid, or the model is not a causal model of tokens.
+        """
         if not self.causal or not isinstance(self.embedding, nn.Embedding):
             expected = "expected null: only a causal model of tokens predicts the next one"
             raise ParameterError("copy", dict(settings), expected)
@@ -168,10 +173,14 @@ class Transformer(nn.Module):
         self.num_position_columns = max(self.num_position_columns, self.copy_column + 1)
 
     def draw(self, key: NoiseKey, tokens: Tensor, positions: Tensor | None = None) -> Any:
-        """Draw the positional encoding's random numbers for a forward pass on these tokens.
+        """Return the noise of the positional encoding for a forward pass, a function of the key.
 
-        They are a function of the key. Given as `noise` to a compiled forward pass, they keep
-        generators out of its graph. Without `positions`, no value on a GPU is read.
+        It is passed as `noise` to a compiled forward pass, whose graph then has no random
+        generator. Without `positions`, no value on a GPU is read.
+
+        Args:
+            tokens: [B, L].
+            positions: [1|B, L, P]; None: token indices.
         """
         if positions is None:
             positions = torch.arange(tokens.shape[1])[None, :, None]
@@ -188,14 +197,14 @@ class Transformer(nn.Module):
         key_mask: Tensor | None = None,
         noise: Any = None,
     ) -> Tensor:
-        """Compute the logits of the next token: [B, L] -> [B, L, V].
+        """Return the logits of the next tokens: [B, L] -> [B, L, V].
 
-        Another head computes what it says, such as class logits [B, C].
+        With a `SequenceHead`, return its output, such as the logits of classes [B, C].
 
         Args:
-            targets: [B, L] ids, with a copy head: the log-probabilities of these alone, with copies
-                and without, [2, B, L].
-            positions, key_mask, noise: those of `hidden`.
+            targets: ids [B, L], only with a copy head. Then only their log-probabilities are
+                returned, with copies and without: [2, B, L].
+            positions, key_mask, noise: as in `hidden`.
         """
         x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
         if isinstance(self.head, SequenceHead):
@@ -215,12 +224,13 @@ class Transformer(nn.Module):
         last: bool = False,
         overwrite: bool = False,
     ) -> tuple[Tensor, ModelState]:
-        """Compute the same, and the state after these tokens.
+        """Return the logits of the next tokens [B, L, V], and the state after these tokens.
 
         Args:
-            positions, key_mask, noise, state: those of `hidden`.
-            copy_settings: of a copy head, for tokens after a state, see `CopyHead.forward`.
-            last: compute the logits of the last token only, [B, 1, V].
+            positions, key_mask, noise, state: as in `hidden`.
+            copy_settings: settings of the copy head, for tokens after a state (see
+                `CopyHead.forward`).
+            last: return the logits after the last token only, [B, 1, V].
             overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
         """
         options: dict[str, Any] = {"return_state": True, "overwrite": overwrite}
@@ -244,19 +254,21 @@ class Transformer(nn.Module):
         return_state: bool = False,
         overwrite: bool = False,
     ) -> tuple[Tensor, ModelState | None]:
-        """Compute the last layer's output [B, L, D], and the state or None.
+        """Return the output of the last layer [B, L, D], and the state after these tokens.
 
-        A class token of the head comes first, as an additional token at the coordinates −1.
+        With a class token, the output is [B, 1 + L, D]. The class token is first, and all its
+        coordinates are −1.
 
         Args:
-            tokens: [B, L] token ids, or input vectors [B, L, C].
-            positions: [1|B, L, P] coordinates, P ≥ `num_position_columns`; None: token indices,
+            tokens: token ids [B, L], or input vectors [B, L, C].
+            positions: coordinates [1|B, L, P], P ≥ `num_position_columns`; None: token indices,
                 which continue from `state`.
             key_mask: [B, L], false at padding.
-            noise: key of the positional encoding's random draws, or what `draw` returned for one;
-                None is a fixed key.
+            noise: noise key of the positional encoding, or what `draw` returned for one; None: a
+                fixed key.
             state: what an earlier call returned for the tokens before these.
-            overwrite: as of `forward_with_state`.
+            return_state: also return the state; else None is returned in its place.
+            overwrite: as in `forward_with_state`.
         """
         positions = self._positions(tokens, positions, state)
         recent = None
@@ -270,11 +282,10 @@ class Transformer(nn.Module):
             key_mask = None if key_mask is None else F.pad(key_mask, (1, 0), value=True)
         position_state = None if state is None else state.position
         if noise is None or isinstance(noise, NoiseKey):
-            # Not len(tokens), which would fix the batch size of an exported graph.
+            key = noise or NoiseKey((0,))
+            # Not len(tokens), which would be a constant in an exported graph.
             options: dict[str, Any] = {"batch_size": tokens.shape[0], "state": position_state}
-            noise = self.position.draw(
-                noise or NoiseKey((0,)), positions, positions.device, **options
-            )
+            noise = self.position.draw(key, positions, positions.device, **options)
         codes, position_state = self.position(positions, noise=noise, state=position_state)
         x = self.dropout(self.position.embed(x, positions))
         mask = AttentionMask(self.causal, key_mask)
@@ -294,7 +305,7 @@ class Transformer(nn.Module):
         return x, ModelState(layer_states, position_state, length, recent=recent)
 
     def _embedded(self, tokens: Tensor, positions: Tensor, recent: Tensor | None) -> Tensor:
-        """Return the sum of all inputs of each token, scaled: [B, L, D]."""
+        """Return the sum of all inputs for each token, scaled: [B, L, D]."""
         x = self.embedding(tokens)
         inputs: Any = self.inputs
         for name, module in inputs.items():
@@ -303,7 +314,7 @@ class Transformer(nn.Module):
         return x * self.embedding_scale
 
     def _run_layer(self, layer: Any, *arguments: Any) -> tuple[Tensor, Any]:
-        """Call a layer; under `recompute` its inner results are computed again in the backward."""
+        """Return the output of a layer; with `recompute`, the backward pass runs it again."""
         if self.recompute and torch.is_grad_enabled():
             return checkpoint(_run, layer, *arguments, use_reentrant=False)
         return layer(*arguments)
@@ -317,7 +328,7 @@ class Transformer(nn.Module):
         state: ModelState | None,
         **options: Any,
     ) -> tuple[Tensor, CopyState | None]:
-        """Return what a copy head, if there is one, makes of logits, and its state."""
+        """Return the output and the state of the copy head; without one, the logits and None."""
         if self.copy_head is None:
             return logits, None
         bars = self._positions(tokens, positions, state)[..., self.copy_column]
@@ -331,7 +342,11 @@ class Transformer(nn.Module):
     def _positions(
         self, tokens: Tensor, positions: Tensor | None, state: ModelState | None
     ) -> Tensor:
-        """Return positions that the model can read: those given, or token indices."""
+        """Return `positions`, or token indices if they are None: [1|B, L, P].
+
+        Raises:
+            UserError: positions have too few coordinates.
+        """
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
             if state is not None:
@@ -347,34 +362,14 @@ class Transformer(nn.Module):
 def _build_position(
     build: Callable[..., PositionalEncoding], settings: LayerSettings, num_layers: int, width: int
 ) -> PositionalEncoding:
-    """Return the positional encoding of vectors of this width."""
+    """Return the positional encoding for vectors of this width."""
     sizes = {"num_heads": settings.num_heads, "width": width, "model_dim": settings.dim}
     with parameter_of("position"):
         return build(num_layers=num_layers, **sizes)
 
 
-def _build_layers(
-    build_attention: Callable[..., Attention],
-    build_span: Callable[..., GaussianSpan] | None,
-    settings: LayerSettings,
-    num_layers: int,
-    site: Site,
-    encoded_dim: int,
-    logit_scale: float,
-) -> list[Layer]:
-    """Return the layers, with attention for encoded queries and keys of width `encoded_dim`."""
-    layers = []
-    for _ in range(num_layers):
-        with parameter_of("attention"):
-            attention = build_attention(encoded_dim, logit_scale, settings.num_heads, site=site)
-        with parameter_of("span"):
-            span = None if build_span is None else build_span()
-        layers.append(Layer(settings, attention, span))
-    return layers
-
-
 def _coordinates(position: PositionalEncoding, layer: Layer) -> tuple[int, tuple[str, ...]]:
-    """Return how many columns of positions a model reads, and the names of the coordinates."""
+    """Return the number of columns that positions must have, and the names of the coordinates."""
     span_dims = 0 if layer.span is None else layer.span.num_dims
     span_names = ("index", "time")[:span_dims]  # a span takes the first coordinates
     names = max(position.coordinate_names, span_names, key=len)
@@ -382,5 +377,5 @@ def _coordinates(position: PositionalEncoding, layer: Layer) -> tuple[int, tuple
 
 
 def _run(layer: Layer, x: Tensor, positions: Tensor, code: LayerCode, *arguments: Any) -> Any:
-    """Call a layer as if it were the first time."""
+    """Return the output of a layer without cached results, so that each call does the same."""
     return layer(x, positions, code.repeatable(), *arguments)
