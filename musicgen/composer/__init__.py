@@ -1,4 +1,4 @@
-"""A seeded composer of pop for piano, songs and grooves, for corpora that need no download."""
+"""A rule-based composer of piano pop, songs and grooves, for corpora that need no download."""
 
 from musicgen.composer.corpus import compose_corpus
 from musicgen.composer.groove.bands import compose_band

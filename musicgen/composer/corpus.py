@@ -1,4 +1,4 @@
-"""Composed corpora on disk: MIDI files in a folder, and a manifest of the complete corpus."""
+"""Composed corpora on disk: MIDI files in a folder, and a manifest once the corpus is complete."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,19 +20,20 @@ MANIFEST = "composed.json"
 STYLES_AT_A_TIME, SONGS_PER_STYLE = 3, 5
 SONGS_PER_BAND = 3
 VERSION = 3
-"""Increase it when the music of a seed changes: corpora of older versions are rewritten."""
+"""Increase it when a seed gives other music. Corpora of older versions are then written again."""
 
 
 def compose_corpus(root: Path, *, kind: Kind, num_pieces: int, seed: int) -> list[Path]:
-    """Write a corpus below `root` unless it exists; the same seed gives the same bytes.
+    """Return the files of a corpus below `root`, in order; compose them unless they exist.
 
-    Pop pieces are `pop_0007.mid`, songs `songs_0007.mid`; grooves are `FAMILY/STYLE_SONG.mid`, such
-    as `funk/funk-02_1.mid`. The families vary fastest, then three styles, then the five songs of
-    each, then the next three styles: a larger corpus has more styles, and contains every smaller
-    one. Bands are `band-0007/band-0007_1.mid`, in styles that are invented; three songs each.
+    The same seed gives the same bytes. Pop pieces are `pop_0007.mid` and songs `songs_0007.mid`.
 
-    Returns:
-        The files in order of composition.
+    Grooves are `FAMILY/STYLE_SONG.mid`, such as `funk/funk-02_1.mid`. Consecutive pieces differ in
+    the family. After one piece of each family come the next of three styles, then the next of five
+    songs, then the next three styles. A larger corpus therefore has more styles, and it contains
+    every smaller one.
+
+    Bands are `band-0007/band-0007_1.mid`: three songs of each band, most in invented styles.
     """
     plan = dict(_plan(kind, seed, num_pieces))
     paths = [root / name for name in plan]
@@ -41,7 +42,7 @@ def compose_corpus(root: Path, *, kind: Kind, num_pieces: int, seed: int) -> lis
     manifest = root / MANIFEST
     if all(path.is_file() for path in [manifest, *paths]) and manifest.read_bytes() == complete:
         return paths
-    write_bytes(manifest, b"")  # an incomplete corpus
+    write_bytes(manifest, b"")  # marks an incomplete corpus
     with progress_bar() as progress:
         for name, compose in progress.track(plan.items(), description=f"Composing {kind}"):
             write(compose(), root / name)
@@ -50,12 +51,12 @@ def compose_corpus(root: Path, *, kind: Kind, num_pieces: int, seed: int) -> lis
 
 
 def may_compose_in(folder: Path) -> bool:
-    """Return whether a folder is empty (but for hidden files), or a composed corpus."""
+    """Return whether a folder is a composed corpus, or empty except for hidden files."""
     return (folder / MANIFEST).is_file() or not any(folder.glob("[!.]*"))
 
 
 def _plan(kind: Kind, seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
-    """Yield the name of each piece, and what composes it."""
+    """Yield the file name of each piece, and the function that composes it."""
     for index in range(num_pieces):
         if kind in ("pop", "songs"):
             compose = compose_pop if kind == "pop" else compose_song

@@ -1,4 +1,4 @@
-"""Random draws that depend only on a key, without global state."""
+"""Random draws that depend on a key only, without global state."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 def generator(*key: int | str) -> np.random.Generator:
-    """Return a generator for a key; strings are hashed by CRC-32."""
+    """Return a random generator that is a function of the key; strings are hashed by CRC-32."""
     return np.random.default_rng(
         [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in key]
     )
 
 
 def pick(rng: np.random.Generator, options: Mapping[T, float] | Sequence[T]) -> T:
-    """Draw one option: uniformly from a sequence, by weight from a mapping."""
+    """Return a random option: uniformly from a sequence, by weight from a mapping."""
     if not isinstance(options, Mapping):
         return options[int(rng.random() * len(options))]
     totals = list(accumulate(options.values()))
@@ -27,4 +27,5 @@ def pick(rng: np.random.Generator, options: Mapping[T, float] | Sequence[T]) -> 
 
 
 def chance(rng: np.random.Generator, probability: float) -> bool:
+    """Return true with this probability."""
     return bool(rng.random() < probability)

@@ -13,7 +13,7 @@ _NUMERAL = re.compile(r"([b#]?)([IV]+|[iv]+)(.*)")
 
 @dataclass(frozen=True)
 class Chord:
-    """A chord: root and bass as pitch classes, and a quality, a key of `INTERVALS`."""
+    """A chord: root and bass are pitch classes, and the quality is a key of `INTERVALS`."""
 
     root: int
     quality: str
@@ -31,11 +31,11 @@ class Chord:
 
 @cache
 def spell(numeral: str, tonic: int) -> Chord:
-    """Return the root-position chord of a Roman numeral.
+    """Return the root-position chord of a Roman numeral, such as `bVI`, `ii7` or `V7/ii`.
 
-    Degrees refer to the major scale in either mode (`bVI`); lower case is a minor third. A quality
-    of `INTERVALS` follows, where `7` is m7 on a lower-case numeral and `h7` is /o7. `V7/ii` is the
-    applied chord of ii.
+    Degrees refer to the major scale in both modes. Lower case stands for a minor third. The suffix
+    is a quality of `INTERVALS`, except that `7` on a lower-case numeral is m7, and `h7` is /o7.
+    `V7/ii` is the applied chord of ii.
     """
     head, _, target = numeral.partition("/")
     if target:
@@ -54,16 +54,17 @@ def spell(numeral: str, tonic: int) -> Chord:
 def scale_over(chord: Chord, key: Key) -> tuple[int, ...]:
     """Return the pitch classes that a melody may use over a chord, sorted.
 
-    A chord tone outside the scale of the key replaces the scale notes a semitone away from it.
+    They are the scale of the key, but a chord tone outside of it replaces the scale notes that are
+    a semitone away.
     """
     tones = set(chord.pitch_classes)
-    foreign = tones - set(key.scale)
-    kept = {
+    chromatic = tones - set(key.scale)
+    scale_notes = {
         note
         for note in key.scale
-        if note in tones or not any((note - other) % 12 in (1, 11) for other in foreign)
+        if note in tones or not any((note - other) % 12 in (1, 11) for other in chromatic)
     }
-    return tuple(sorted(kept | tones))
+    return tuple(sorted(scale_notes | tones))
 
 
 @cache
@@ -73,7 +74,7 @@ def ladder(pitch_classes: tuple[int, ...], low: int, high: int) -> tuple[int, ..
 
 
 def nearest(pitches: tuple[int, ...], target: float) -> int:
-    """Return the pitch closest to the target; of two, the lower one."""
+    """Return the pitch closest to the target; of two equally close ones, the lower."""
     return min(pitches, key=lambda pitch: (abs(pitch - target), pitch))
 
 
@@ -83,10 +84,11 @@ def close_voicing(
 ) -> tuple[int, ...]:
     """Return the close-position voicing in [low, high] that moves least from the previous one.
 
-    Of seventh chords, three notes omit the fifth.
+    A seventh chord in three notes omits the fifth.
 
     Args:
-        previous: the pitches before; empty: the middle of the range counts.
+        previous: the previous voicing, as MIDI pitches; (): choose one near the middle of the
+            range.
         size: number of notes.
     """
     tones = chord.pitch_classes
@@ -107,7 +109,10 @@ def close_voicing(
 
 
 def lead_basses(chords: list[Chord], keep: set[int]) -> list[Chord]:
-    """Invert chords where that makes the bass line stepwise, except those at indices `keep`."""
+    """Return the chords, inverted where that makes the bass line stepwise.
+
+    Chords at the indices `keep`, and suspended chords, are not inverted.
+    """
     inverted = list(chords)
     for i in range(1, len(chords) - 1):
         if i in keep or chords[i].quality.startswith("sus"):

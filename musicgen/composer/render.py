@@ -10,21 +10,21 @@ from musicgen.midi import NOTE, NoteArray, sort_notes
 from musicgen.tokenization.overlaps import end_before_next
 
 V = TypeVar("V")
-Rows = list[tuple[int, int, int, int]]
-"""Onset and length in steps, pitch, velocity."""
+StepNotes = list[tuple[int, int, int, int]]
+"""Notes as onset and length in steps, pitch, and velocity."""
 
 
-def notes_of_part(rows: Rows, step: int) -> NoteArray:
-    """Return the notes of a part, without overlaps at one pitch.
+def notes_of_part(step_notes: StepNotes, step: int) -> NoteArray:
+    """Return the notes of a part in ticks, without overlaps at one pitch.
 
-    Of notes of one pitch with the same onset, the loudest stays. A note ends at the latest where
-    the next one of its pitch begins.
+    Of several notes with the same pitch and onset, the loudest remains. A note ends at the latest
+    where the next note of its pitch begins.
 
     Args:
-        rows: in any order.
+        step_notes: notes in any order.
         step: ticks in a step.
     """
-    notes = np.array(rows, NOTE)
+    notes = np.array(step_notes, NOTE)
     notes["onset"] *= step
     notes["duration"] *= step
     order = np.lexsort((-notes["duration"], -notes["velocity"], notes["onset"], notes["pitch"]))
@@ -36,5 +36,5 @@ def notes_of_part(rows: Rows, step: int) -> NoteArray:
 
 
 def changes(events: list[tuple[int, V]]) -> list[tuple[int, V]]:
-    """Return the (tick, value) events whose value differs from the previous one."""
+    """Return the (time, value) events whose value differs from the previous value."""
     return [next(run) for _, run in groupby(events, key=itemgetter(1))]

@@ -1,1 +1,1 @@
-"""Multi-track grooves: families of patterns, styles and songs."""
+"""Multi-track grooves: families of rhythm patterns, styles and songs."""

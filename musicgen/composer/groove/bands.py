@@ -1,7 +1,7 @@
 """Bands: songs in invented styles, with random articulation, timing and registers.
 
-An invented style takes patterns from all known families and draws others at random, so that a model
-learns to continue rhythms that it was not trained on.
+An invented style mixes patterns of all families with random ones, so that a model learns to
+continue rhythms that it was not trained on.
 """
 
 from dataclasses import replace
@@ -16,16 +16,19 @@ from musicgen.composer.render import notes_of_part
 from musicgen.midi import Score
 from musicgen.tokenization.vocabulary import IntArray
 
-_INVENTED = 0.7  # of the bands; the others play a known family
+_INVENTED = 0.7  # share of bands in an invented style; the others play one of the families
 _STROKES = {"bass": "1113578a", "piano": "cccc0123", "guitar": "cccc0123", "strings": "ccc0123"}
-_PLAYS = {"bass": 1.0, "piano": 0.8, "guitar": 0.6, "strings": 0.6}  # share of the bands
-_BEAT = 12  # steps
+_PLAYS = {"bass": 1.0, "piano": 0.8, "guitar": 0.6, "strings": 0.6}  # share of bands with the part
+_BEAT = 12  # steps in a beat
 
 
 def compose_band(seed: int, band: int, song: int) -> Score:
-    """Compose a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
+    """Return a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
 
-    Songs of a band share style, articulation and timing. All numbers are >= 0.
+    Songs of a band share style, articulation and timing.
+
+    Args:
+        seed, band, song: at least 0. The same numbers give the same music.
     """
     rng = generator("band", seed, band)
     family = _invent(rng) if chance(rng, _INVENTED) else pick(rng, tuple(FAMILIES.values()))
@@ -35,28 +38,30 @@ def compose_band(seed: int, band: int, song: int) -> Score:
     song_rng = generator("performance", seed, band, song)
     tracks = []
     for part, track in enumerate(score.tracks):
-        rows = np.stack([track.notes[name] for name in track.notes.dtype.names or ()], 1)
-        rows[:, :2] //= STEP
+        # Columns: onset and length in steps, pitch, velocity.
+        notes = np.stack([track.notes[name] for name in track.notes.dtype.names or ()], 1)
+        notes[:, :2] //= STEP
         # A generator for each part, so that its draws do not depend on the other parts.
         part_rng = generator("touch", seed, band, part)
         if track.is_drum:
-            rows[:, 1] = pick(part_rng, (1, 1, 1, 2, 3, 4, 6))
+            notes[:, 1] = pick(part_rng, (1, 1, 1, 2, 3, 4, 6))
         else:
-            rows = _articulate(part_rng, rows, part)
+            notes = _articulate(part_rng, notes, part)
         if timing == "strummed" and not track.is_drum:
-            _strum(rows, int(part_rng.integers(1, 3)))
+            _strum(notes, int(part_rng.integers(1, 3)))
         elif timing == "loose":
-            moved = (song_rng.random(len(rows)) < 0.25) * song_rng.choice([-1, 1], len(rows))
-            rows[:, 0] = np.maximum(0, rows[:, 0] + moved)
+            moved = (song_rng.random(len(notes)) < 0.25) * song_rng.choice([-1, 1], len(notes))
+            notes[:, 0] = np.maximum(0, notes[:, 0] + moved)
         elif timing == "late":
-            rows[:, 0] += late[rows[:, 0] % _BEAT]
-        loudness = part_rng.normal(0, 8) + song_rng.normal(0, part_rng.uniform(0, 8), len(rows))
-        rows[:, 3] = np.clip(rows[:, 3] + loudness.round(), 20, 127)
-        tracks.append(replace(track, notes=notes_of_part([*map(tuple, rows.tolist())], STEP)))
+            notes[:, 0] += late[notes[:, 0] % _BEAT]
+        loudness = part_rng.normal(0, 8) + song_rng.normal(0, part_rng.uniform(0, 8), len(notes))
+        notes[:, 3] = np.clip(notes[:, 3] + loudness.round(), 20, 127)
+        tracks.append(replace(track, notes=notes_of_part([*map(tuple, notes.tolist())], STEP)))
     return replace(score, tracks=tracks)
 
 
 def _invent(rng: np.random.Generator) -> Family:
+    """Return a family of random patterns, some of which are from the other families."""
     cells = 12 if chance(rng, 0.3) else 16
     known = [family for family in FAMILIES.values() if len(family.bass[0]) == cells]
     parts = {}
@@ -78,7 +83,13 @@ def _invent(rng: np.random.Generator) -> Family:
 def _pattern(
     rng: np.random.Generator, known: list[str], cells: int, strokes: str, hold: float
 ) -> str:
-    """Draw a known pattern, or a random one with strokes that are held with probability `hold`."""
+    """Return one of the known patterns, or a random one whose strokes are held (`-`) at random.
+
+    Args:
+        cells: length of the pattern.
+        strokes: symbols to draw from.
+        hold: probability that a cell after a stroke holds it.
+    """
     if known and chance(rng, 0.5):
         return pick(rng, known)
     density, pattern = rng.uniform(0.1, 0.7), ""
@@ -91,12 +102,14 @@ def _pattern(
     return pattern
 
 
-def _articulate(rng: np.random.Generator, rows: IntArray, part: int) -> IntArray:
-    """Change how long a part's notes sound and its register, and double some parts in octaves.
+def _articulate(rng: np.random.Generator, notes: IntArray, part: int) -> IntArray:
+    """Return the notes with random lengths and a random register; some parts double in octaves.
 
-    The rows are onset and length in steps, pitch, velocity: [num_notes, 4].
+    Args:
+        notes: onset and length in steps, pitch, velocity: [num_notes, 4].
+        part: index of the part; 0 is the bass, which is never doubled.
     """
-    onset, length = rows[:, 0], rows[:, 1]
+    onset, length = notes[:, 0], notes[:, 1]
     scale, shorter, longest = rng.uniform(0.3, 1), rng.integers(1, 3), rng.integers(1, 7)
     onsets = np.unique(onset)
     gap = np.append(np.diff(onsets), 4 * _BEAT)[np.searchsorted(onsets, onset)]
@@ -107,19 +120,20 @@ def _articulate(rng: np.random.Generator, rows: IntArray, part: int) -> IntArray
         "short": np.minimum(length, longest),
         "legato": np.minimum(gap, 4 * _BEAT) - shorter // 2,
     }
-    rows[:, 1] = np.maximum(1, touches[pick(rng, [*touches])])
-    pitch = rows[:, 2] + pick(rng, (0, 0, 0, -12, 12))
+    notes[:, 1] = np.maximum(1, touches[pick(rng, [*touches])])
+    pitch = notes[:, 2] + pick(rng, (0, 0, 0, -12, 12))
     if np.array_equal(pitch, pitch.clip(24, 100)):
-        rows[:, 2] = pitch
+        notes[:, 2] = pitch
     if part > 0 and chance(rng, 0.25):
-        rows = np.concatenate([rows, rows + np.array([0, 0, 12, 0])])
-    return rows
+        notes = np.concatenate([notes, notes + np.array([0, 0, 12, 0])])
+    return notes
 
 
-def _strum(rows: IntArray, notes_at_a_time: int) -> None:
-    """Delay the notes of each chord from the lowest to the highest."""
-    order = np.lexsort((rows[:, 2], rows[:, 0]))
-    onset = rows[order, 0]
-    rank = np.arange(len(rows)) - np.searchsorted(onset, onset)
-    rows[order, 0] += rank // notes_at_a_time
-    rows[order, 1] = np.maximum(1, rows[order, 1] - rank // notes_at_a_time)
+def _strum(notes: IntArray, notes_at_a_time: int) -> None:
+    """Delay the higher notes of each chord, one step for every `notes_at_a_time`, in place."""
+    order = np.lexsort((notes[:, 2], notes[:, 0]))
+    onset = notes[order, 0]
+    rank = np.arange(len(notes)) - np.searchsorted(onset, onset)
+    delay = rank // notes_at_a_time
+    notes[order, 0] += delay
+    notes[order, 1] = np.maximum(1, notes[order, 1] - delay)

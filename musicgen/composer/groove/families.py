@@ -1,4 +1,4 @@
-"""Families of grooves. A style draws its patterns from its family."""
+"""Families of grooves. The patterns of a style are drawn from its family."""
 
 from musicgen.composer.groove.patterns import Family
 

@@ -1,12 +1,12 @@
-"""Rhythm patterns in text form, and the patterns that belong to a family of styles.
+"""Rhythm patterns as text, and the patterns of a family of styles.
 
-A pattern is a string for one bar of 4/4: 16 cells are sixteenths, 12 are triplet eighths. `.` is
-silence, `-` holds the note before, anything else is a stroke:
+A pattern is a string for one bar of 4/4. 16 cells are sixteenths, 12 are triplet eighths. `.` is
+silence, `-` holds the previous note, and other symbols are strokes:
 
     drums   `x` normal, `X` accented, `o` soft
-    bass    `1` root, `3` third, `5` fifth, `7` seventh or sixth, `8` octave, `a` the step that
-            leads to the next chord's root
-    others  `c` chord, `0`–`4` one of its notes, counted upwards into the next octave
+    bass    `1` root, `3` third, `5` fifth, `7` seventh or sixth, `8` octave, `a` a step above or
+            below the bass of the next chord
+    others  `c` chord, `0`–`4` one of its notes, from the lowest on, into the next octave
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,12 @@ Pattern = list[Hit]
 
 
 def parse(pattern: str, bar: int = BAR) -> Pattern:
-    """Return the strokes of a one-bar string, whose cells divide the steps of the bar."""
+    """Return the strokes of a pattern.
+
+    Args:
+        pattern: text for one bar, of which each cell has `bar / len(pattern)` steps.
+        bar: steps in a bar.
+    """
     hits: Pattern = []
     for i, symbol in enumerate(pattern):
         cell = bar // len(pattern)
@@ -45,15 +50,15 @@ DRUM_KEYS = {
     "tambourine": 54, "maracas": 70, "claves": 75, "conga_high": 63, "conga_low": 64,
     "timbale": 65, "agogo": 67, "surdo": 41,
 }  # fmt: skip
-"""General MIDI percussion keys."""
+"""General MIDI percussion keys, by the names of drums in patterns."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """The parameters shared by the styles of a family.
+    """The parameters of a family of styles.
 
     Attributes:
-        tempo: slowest and fastest, in beats per minute.
+        tempo: slowest and fastest tempo, in beats per minute.
         drums: alternative patterns of each instrument of the kit; "" omits it.
         bass, piano, guitar, strings: alternative patterns; "" omits the part.
         progressions: Roman numerals, one chord a bar (see `harmony.spell`).

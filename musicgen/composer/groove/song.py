@@ -1,4 +1,4 @@
-"""Composition of grooves: a style is drawn from a family, a song from a style."""
+"""Composition of grooves. A style is drawn from a family, and a song from a style."""
 
 from dataclasses import dataclass
 
@@ -8,53 +8,60 @@ from musicgen.composer.draw import chance, generator, pick
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.patterns import BAR, DRUM_KEYS, Family, Hit, Pattern, parse
 from musicgen.composer.harmony import Chord, close_voicing, ladder, nearest, spell
-from musicgen.composer.render import Rows, changes, notes_of_part
+from musicgen.composer.render import StepNotes, changes, notes_of_part
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, Marker, Score, TimeSignature, Track
 
 STEP = TICKS_PER_BEAT // 12
-"""Ticks in a step."""
+"""Ticks in a step, a twelfth of a beat."""
 
 _HALF = BAR // 2
-_PHRASE = 8  # bars
+_PHRASE = 8  # bars in a phrase
 PARTS = ("Bass", "Drums", "Piano", "Guitar", "Strings")
 _RANGES = {"Bass": (28, 47), "Piano": (54, 72), "Guitar": (50, 69), "Strings": (58, 78)}
 _LEVELS = {"Bass": 88, "Piano": 72, "Guitar": 70, "Strings": 62}
 _ACCENTS = {"X": 108, "x": 86, "o": 48}
-_FORMS = ("AABA", "AABB", "ABAB", "ABA", "AAB", "AABa", "ABAb")  # lower case: four bars
+_FORMS = ("AABA", "AABB", "ABAB", "ABA", "AAB", "AABa", "ABAb")  # lower case: half a phrase
 
 PhraseBar = tuple[str, int, int]
-"""Phrase letter, number of the bar in the phrase, length of the phrase in bars."""
+"""Letter of the phrase, number of the bar in it, length of the phrase in bars."""
 
 
 @dataclass(frozen=True)
 class _Style:
-    """The random choices shared by all songs of a style."""
+    """The random choices that all songs of a style share."""
 
     tempo: int
-    arrangements: dict[str, dict[str, tuple[Pattern, Pattern]]]  # of a phrase, of a drum or part
-    fills: tuple[Rows, ...]
+    arrangements: dict[str, dict[str, tuple[Pattern, Pattern]]]  # by phrase, then by drum or part
+    fills: tuple[StepNotes, ...]
     progressions: tuple[str, ...]
     programs: dict[str, int]
-    gate: float  # sounding part of the length of short accompaniment chords
+    gate: float  # factor on the length of short accompaniment chords
 
 
 def compose_groove(seed: int, family: str, style: int, song: int) -> Score:
-    """Compose a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
+    """Return a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
 
-    All onsets and lengths lie on twelfths of a beat. Songs of a style share patterns, fills and
-    instruments and differ in key, tempo, progression and form; styles share the parameters of a
-    family, a key of `FAMILIES`. All numbers are >= 0.
+    Onsets and lengths are multiples of a twelfth of a beat. Songs of a style share patterns, fills
+    and instruments, and differ in key, tempo, progression and form.
+
+    Args:
+        family: a key of `FAMILIES`.
+        seed, style, song: at least 0. The same numbers give the same music.
     """
     return compose_from_family(FAMILIES[family], seed, family, style, song)
 
 
 def compose_from_family(family: Family, seed: int, name: str, style: int, song: int) -> Score:
-    """Compose a song like `compose_groove` from the patterns of any family, by its name."""
+    """Return a song as `compose_groove` does, from the patterns of any family.
+
+    Args:
+        name: name of the family, a part of the random key.
+    """
     drawn = _draw_style(generator("style", seed, name, style), family)
     rng = generator("song", seed, name, style, song)
     tonic = int(rng.integers(12))
     bpm = round(drawn.tempo * (0.95 + 0.1 * rng.random()))
-    progressions = dict(zip("AB", (pick(rng, drawn.progressions) for _ in "AB"), strict=True))
+    progressions = {letter: pick(rng, drawn.progressions) for letter in "AB"}
     form = pick(rng, _FORMS)
 
     chords: list[Chord] = []
@@ -69,10 +76,10 @@ def compose_from_family(family: Family, seed: int, name: str, style: int, song: 
     tracks = []
     for part in PARTS:
         if part == "Drums":
-            rows = _drum_part(rng, drawn, phrase_bars)
+            step_notes = _drum_part(rng, drawn, phrase_bars)
         else:
-            rows = _pitched_part(drawn, part, chords, phrase_bars)
-        notes = notes_of_part(rows, STEP)
+            step_notes = _pitched_part(drawn, part, chords, phrase_bars)
+        notes = notes_of_part(step_notes, STEP)
         tracks.append(Track(part, drawn.programs.get(part, 0), part == "Drums", notes))
     return Score(
         TICKS_PER_BEAT,
@@ -84,17 +91,18 @@ def compose_from_family(family: Family, seed: int, name: str, style: int, song: 
 
 
 def _draw_style(rng: np.random.Generator, family: Family) -> _Style:
+    """Return a random style of a family."""
     slow, fast = family.tempo
     triplets = any(len(pattern) == 12 for pattern in family.bass)
     parts = {"Bass": family.bass, "Piano": family.piano}
     parts |= {"Guitar": family.guitar, "Strings": family.strings}
     pools = family.drums | parts
     main = {name: _two_bars(rng, pool, triplets) for name, pool in pools.items()}
-    # The other phrase has the same bass drum and snare, and changes some other parts.
+    # Phrase B has the same kick and snare as phrase A, and some other patterns.
     other = dict(main)
     for name in pools:
-        keeps = name in ("kick", "snare") or chance(rng, 0.35 if name in parts else 0.5)
-        other[name] = main[name] if keeps else _two_bars(rng, pools[name], triplets)
+        same = name in ("kick", "snare") or chance(rng, 0.35 if name in parts else 0.5)
+        other[name] = main[name] if same else _two_bars(rng, pools[name], triplets)
     return _Style(
         tempo=slow + int(rng.integers(fast - slow + 1)),
         arrangements={"A": main, "B": other},
@@ -108,7 +116,7 @@ def _draw_style(rng: np.random.Generator, family: Family) -> _Style:
 def _two_bars(
     rng: np.random.Generator, pool: tuple[str, ...], triplets: bool
 ) -> tuple[Pattern, Pattern]:
-    """Draw a pattern for the odd bars and its variation for the even ones."""
+    """Return a random pattern for the odd bars, and a variation of it for the even bars."""
     first = _mutate(rng, parse(pick(rng, pool)), triplets, 0.6)
     return first, _mutate(rng, first, triplets, 0.5)
 
@@ -116,7 +124,7 @@ def _two_bars(
 def _mutate(
     rng: np.random.Generator, pattern: Pattern, triplets: bool, probability: float
 ) -> Pattern:
-    """Randomly remove a stroke off the beat, and copy another to a free step."""
+    """Return a pattern with random changes: an off-beat stroke less, a softer one more."""
     hits = list(pattern)
     weak = [i for i, hit in enumerate(hits) if hit.onset % 12]
     if len(hits) > 2 and chance(rng, probability / 2) and weak:
@@ -133,24 +141,24 @@ def _mutate(
     return sorted(hits)
 
 
-def _draw_fill(rng: np.random.Generator, triplets: bool) -> Rows:
-    """Draw a fill: half a bar down the kit, in the style's subdivision."""
+def _draw_fill(rng: np.random.Generator, triplets: bool) -> StepNotes:
+    """Return a random drum fill for half a bar, from the snare down to the low tom."""
     cell = 4 if triplets else 3
     kit = ("snare", "tom_high", "tom_mid", "tom_low")
     density = pick(rng, (0.5, 0.7, 0.95))
     steps = [step for step in range(_HALF, BAR, cell) if step % 12 == 0 or chance(rng, density)]
     drum = 0
-    rows: Rows = []
+    notes: StepNotes = []
     for i, step in enumerate(steps):
         # Move down at an even pace, sometimes staying on a drum.
         drum = max(drum, len(kit) * i // len(steps) - pick(rng, (0, 0, 1)))
-        rows.append((step, cell, DRUM_KEYS[kit[drum]], 76 + 28 * i // len(steps)))
-    return rows
+        notes.append((step, cell, DRUM_KEYS[kit[drum]], 76 + 28 * i // len(steps)))
+    return notes
 
 
-def _drum_part(rng: np.random.Generator, style: _Style, phrase_bars: list[PhraseBar]) -> Rows:
-    """Return the drums: alternating bars, a fill before and a crash at each new phrase."""
-    rows: Rows = []
+def _drum_part(rng: np.random.Generator, style: _Style, phrase_bars: list[PhraseBar]) -> StepNotes:
+    """Return the drums, with a fill before each new phrase and a crash at its beginning."""
+    notes: StepNotes = []
     for bar, (letter, number, num_bars) in enumerate(phrase_bars):
         start = bar * BAR
         last, halfway = number == num_bars - 1, number % 4 == 3
@@ -159,23 +167,27 @@ def _drum_part(rng: np.random.Generator, style: _Style, phrase_bars: list[Phrase
             if name in PARTS:
                 continue
             cut = BAR if not fill or name in ("kick", "maracas", "claves") else _HALF
-            rows += [
+            notes += [
                 (start + hit.onset, hit.length, DRUM_KEYS[name], _ACCENTS[hit.symbol])
                 for hit in bars[number % 2]
                 if hit.onset < cut
             ]
         if fill:
-            rows += [(start + step, n, key, loud) for step, n, key, loud in pick(rng, style.fills)]
+            notes += [
+                (start + onset, length, key, velocity)
+                for onset, length, key, velocity in pick(rng, style.fills)
+            ]
         if number == 0:
-            rows.append((start, 12, DRUM_KEYS["crash"], 100 if bar else 84))
-    return rows
+            notes.append((start, 12, DRUM_KEYS["crash"], 100 if bar else 84))
+    return notes
 
 
 def _pitched_part(
     style: _Style, part: str, chords: list[Chord], phrase_bars: list[PhraseBar]
-) -> Rows:
+) -> StepNotes:
+    """Return the notes of a part over one chord per bar."""
     low, high = _RANGES[part]
-    rows: Rows = []
+    notes: StepNotes = []
     voicing: tuple[int, ...] = ()
     root = (low + high) // 2
     for bar, (chord, (letter, number, _)) in enumerate(zip(chords, phrase_bars, strict=True)):
@@ -199,18 +211,26 @@ def _pitched_part(
                 length = max(1, round(length * style.gate))
             accent = 8 if hit.onset % 24 == 0 else 0 if hit.onset % 12 == 0 else -6
             velocity = _LEVELS[part] + accent
-            rows += [(bar * BAR + hit.onset, length, pitch, velocity) for pitch in pitches]
-    return rows
+            notes += [(bar * BAR + hit.onset, length, pitch, velocity) for pitch in pitches]
+    return notes
 
 
 def _bass_pitch(symbol: str, chord: Chord, following: Chord, root: int) -> int:
+    """Return the MIDI pitch of a symbol of the bass.
+
+    Args:
+        following: the chord of the next bar.
+        root: MIDI pitch of the bass note of `chord`.
+    """
     tones = chord.pitch_classes
     if symbol == "a":
         target = nearest(ladder((following.bass,), root - 7, root + 7), root)
-        # Approach from below where the line rises, else from above.
+        # Approach from below if the line rises, else from above.
         return target - 1 if target > root else target + 2
-    if symbol in "18":
-        return root + 12 * (symbol == "8")
+    if symbol == "1":
+        return root
+    if symbol == "8":
+        return root + 12
     degree = {"3": 1, "5": 2, "7": 3}[symbol]
     if degree < len(tones):
         return root + (tones[degree] - chord.bass) % 12

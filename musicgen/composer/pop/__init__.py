@@ -1,1 +1,1 @@
-"""Pop for piano, and songs for voice and piano: form, progressions, melody and accompaniment."""
+"""Piano pop, and songs for voice and piano: form, progressions, melody and accompaniment."""

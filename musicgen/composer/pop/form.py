@@ -1,4 +1,4 @@
-"""Form of pop songs: the order, length and energy of sections."""
+"""The form of pop songs: order, length and energy of the sections."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,13 @@ from musicgen.composer.draw import chance, pick
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a song; sections of one kind share their material.
+    """A section of a song. Sections of one kind share chords, motifs and accompaniment.
 
     Attributes:
+        kind: a key of `ENERGY`.
+        num_bars: length in bars.
         turn: number of earlier sections of this kind.
-        shift: semitones above the song's key.
+        shift: transposition above the key of the song, in semitones.
     """
 
     kind: str
@@ -23,7 +25,7 @@ class Section:
 
 
 ENERGY = {"intro": 0.15, "verse": 0.35, "pre": 0.55, "chorus": 0.9, "bridge": 0.5, "outro": 0.1}
-"""Energy of each kind of section, 0–1: controls loudness, density and register."""
+"""Energy of each kind of section, 0–1; it controls loudness, density and register."""
 
 CADENCE = {
     "intro": "open", "verse": "half", "pre": "half", "chorus": "full", "bridge": "half",
@@ -32,7 +34,7 @@ CADENCE = {
 
 
 def draw_form(rng: np.random.Generator) -> list[Section]:
-    """Draw the sections of a song of 24 to 64 bars."""
+    """Return the random sections of a song of 24 to 64 bars."""
     while True:
         lengths = {
             "intro": pick(rng, {2: 1, 4: 3, 8: 1}),
@@ -45,9 +47,9 @@ def draw_form(rng: np.random.Generator) -> list[Section]:
         kinds = _kinds(rng)
         if 24 <= sum(lengths[kind] for kind in kinds) <= 64:
             break
-    lifted = chance(rng, 0.12) and kinds.count("chorus") > 1
+    modulates = chance(rng, 0.12) and kinds.count("chorus") > 1
     last_chorus = max((i for i, kind in enumerate(kinds) if kind == "chorus"), default=len(kinds))
-    shift = pick(rng, (1, 2, 2, 3)) if lifted else 0
+    shift = pick(rng, (1, 2, 2, 3)) if modulates else 0
     return [
         Section(kind, lengths[kind], kinds[:i].count(kind), shift if i >= last_chorus else 0)
         for i, kind in enumerate(kinds)
@@ -55,6 +57,7 @@ def draw_form(rng: np.random.Generator) -> list[Section]:
 
 
 def _kinds(rng: np.random.Generator) -> list[str]:
+    """Return a random order of sections, by kind."""
     middle = pick(
         rng,
         {
@@ -66,4 +69,6 @@ def _kinds(rng: np.random.Generator) -> list[str]:
     coda = pick(rng, {"": 2, "bridge chorus": 2, "chorus": 2, "bridge pre chorus": 0.5}).split()
     if coda[:1] == ["bridge"] and "bridge" in middle:
         coda = coda[1:]
-    return ["intro"] * chance(rng, 0.75) + middle + coda + ["outro"] * chance(rng, 0.75)
+    intro = ["intro"] if chance(rng, 0.75) else []
+    outro = ["outro"] if chance(rng, 0.75) else []
+    return intro + middle + coda + outro

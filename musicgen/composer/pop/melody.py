@@ -1,4 +1,4 @@
-"""Melodies of two-bar motifs, which phrases repeat and vary, fitted to the harmony."""
+"""Melodies from two-bar motifs, which are repeated, varied and fitted to the harmony."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -11,12 +11,14 @@ from musicgen.midi.key import Key
 
 
 class Metre(NamedTuple):
-    """A time signature, and lengths in steps: sixteenth notes.
+    """A time signature, with lengths in steps of a sixteenth note.
 
     Attributes:
-        split: the step of a bar at which its second chord begins, if it has two.
-        rests: where the second bar of a motif may fall silent.
-        longest: maximum lengths of the notes of a motif.
+        name: the time signature, such as `4/4`.
+        bar, beat: steps in a bar and in a beat.
+        split: the step in a bar at which the second chord begins, in bars with two chords.
+        rests: steps after which the second bar of a motif may be silent.
+        longest: options for the longest note of a motif.
     """
 
     name: str
@@ -33,10 +35,11 @@ SIX_EIGHT = Metre("6/8", 12, 6, 6, rests=(0, 4, 6), longest=(6, 6, 12, 12))
 
 
 class Tone(NamedTuple):
-    """A note of a motif: onset and length in steps, and scale steps from the previous note.
+    """A note of a motif: onset and length in steps, and the move in scale steps.
 
-    The first note moves from the middle pitch of the section. A note that leans may lie outside
-    the chord on a strong beat; the next one then moves a step down.
+    A move is relative to the previous note, or to the middle pitch of the section for the first
+    note. A note that `leans` is an appoggiatura: it may lie outside of the chord on a strong beat,
+    and the next note is a step lower.
     """
 
     onset: int
@@ -57,17 +60,18 @@ Motif = tuple[Tone, ...]
 
 
 class Harmony(NamedTuple):
-    """The chords of each bar: one, or two."""
+    """The chords of each bar, one or two."""
 
     bars: list[tuple[Chord, ...]]
     metre: Metre
 
     def at(self, step: int) -> Chord:
+        """Return the chord at a step from the beginning."""
         bar, step = divmod(step, self.metre.bar)
         return self.bars[bar][0 if step < self.metre.split else -1]
 
 
-# Onsets within a beat with their weights, by feel. Swung off-beats are on the last step.
+# Onsets within a beat and their weights, by feel. Swung off-beats are on the last step of a beat.
 _CELLS: dict[str, dict[tuple[int, ...], float]] = {
     "straight": {(0,): 4, (0, 2): 5, (2,): 1.5, (): 1},
     "sixteenth": {
@@ -78,10 +82,11 @@ _CELLS: dict[str, dict[tuple[int, ...], float]] = {
     "compound": {(0,): 4, (0, 4): 5, (0, 2, 4): 4, (0, 3, 4): 1, (2, 4): 0.7, (4,): 0.7, (): 0.5},
 }  # fmt: skip
 
-_REACH = 5  # maximum distance of a motif from the middle, in scale steps
+_REACH = 5  # largest distance of a motif from its beginning, in scale steps
 _MOVES = {-4: 0.4, -3: 0.8, -2: 2, -1: 5, 0: 2.5, 1: 5, 2: 2, 3: 0.8, 4: 0.6, 5: 0.2}
 
-# Phrase structures in motifs of two bars; a prime is a varied repetition.
+# Structures of sections by their length in bars. A letter is a motif of two bars, a prime a varied
+# repetition.
 _PHRASES = {
     2: ("a",),
     4: ("ab", "aa'"),
@@ -91,13 +96,19 @@ _PHRASES = {
 
 
 class MotifWriter:
-    """Draws the motifs of a piece, which share a few one-bar rhythms."""
+    """Draws the motifs of a piece, which share a few one-bar rhythms.
+
+    Args:
+        feel: a key of `_CELLS`.
+        leaning: probability that a note is an appoggiatura.
+    """
 
     def __init__(self, rng: np.random.Generator, feel: str, metre: Metre, leaning: float) -> None:
         self._rng, self._metre, self._leaning = rng, metre, leaning
         self._rhythms = [self._draw_bar(feel) for _ in range(4)]
 
     def _draw_bar(self, feel: str) -> tuple[int, ...]:
+        """Return the random onsets of a bar, in steps."""
         bar, beat = self._metre.bar, self._metre.beat
         while True:
             cells = [pick(self._rng, _CELLS[feel]) for _ in range(bar // beat)]
@@ -106,6 +117,7 @@ class MotifWriter:
                 return onsets
 
     def motif(self) -> Motif:
+        """Return a random motif of two bars."""
         rng, metre = self._rng, self._metre
         first = pick(rng, self._rhythms)
         second = first if chance(rng, 0.35) else pick(rng, self._rhythms)
@@ -153,7 +165,7 @@ class MotifWriter:
         return tuple(tones)
 
     def phrase(self, num_bars: int) -> list[Motif]:
-        """Draw the motifs of a section, one for every two bars."""
+        """Return the random motifs of a section, one for every two bars."""
         motifs: dict[str, Motif] = {}
         plan: list[Motif] = []
         for name in pick(self._rng, _PHRASES[num_bars]):
@@ -169,14 +181,15 @@ class MotifWriter:
 def realise_melody(
     motifs: list[Motif], harmony: Harmony, key: Key, *, middle: int, low: int, high: int
 ) -> list[Note]:
-    """Return the melody of motifs over a harmony.
+    """Return the notes of motifs over a harmony.
 
-    Strong and long notes are chord tones unless they lean, others belong to the scale over the
-    chord. The last note of the section is a long root or third.
+    Strong and long notes are chord tones, except appoggiaturas. Other notes belong to the scale
+    over the chord. The last note of the section is a long root or third.
 
     Args:
-        middle: the MIDI pitch around which motifs start.
-        low, high: the range in MIDI pitches.
+        motifs: one for every two bars of the harmony.
+        middle: MIDI pitch from which the first note of each motif moves.
+        low, high: range in MIDI pitches.
     """
     notes: list[Note] = []
     metre = harmony.metre
@@ -204,7 +217,7 @@ def realise_melody(
 
 
 def shorten_before_next(notes: list[Note], release: int) -> list[Note]:
-    """Shorten notes of more than a beat by `release` steps if another follows immediately."""
+    """Return the notes; those above four steps end `release` steps before a note that follows."""
     out = [
         a._replace(length=a.length - release)
         if a.length > 4 and a.onset + a.length == b.onset
@@ -215,6 +228,13 @@ def shorten_before_next(notes: list[Note], release: int) -> list[Note]:
 
 
 def breathe(notes: list[Note], phrase: int) -> list[Note]:
-    """Let the last note of each phrase, a length in steps, end an eighth before the next phrase."""
-    room = [max(1, phrase - note.onset % phrase - 2) for note in notes]
-    return [n._replace(length=min(n.length, most)) for n, most in zip(notes, room, strict=True)]
+    """Return the notes; those at the end of a phrase end an eighth before the next phrase.
+
+    Args:
+        phrase: length of a phrase in steps.
+    """
+    shortened = []
+    for note in notes:
+        longest = max(1, phrase - note.onset % phrase - 2)
+        shortened.append(note._replace(length=min(note.length, longest)))
+    return shortened

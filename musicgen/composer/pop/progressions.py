@@ -1,4 +1,4 @@
-"""Chord progressions: four-chord loops or functional walks, with cadences."""
+"""Chord progressions: four-chord loops or random functional progressions, with cadences."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from musicgen.composer.draw import chance, pick
 from musicgen.composer.harmony import Chord, lead_basses, spell
 
 Bar = tuple[str, ...]
-"""The numerals of a bar: one, or two of half a bar each."""
+"""The Roman numerals of a bar: one, or two of half a bar each."""
 
 _LOOPS = {
     "major": (
@@ -21,7 +21,7 @@ _LOOPS = {
     ),
 }  # fmt: skip
 
-# Weights of the next chord; a chord does not repeat.
+# Weights of the next chord after each chord. No chord follows itself.
 _MOVES: dict[str, dict[str, dict[str, float]]] = {
     "major": {
         "I": {"IV": 4, "vi": 4, "V": 3, "ii": 2, "iii": 2, "bVII": 0.5},
@@ -48,7 +48,7 @@ _MOVES: dict[str, dict[str, dict[str, float]]] = {
 }
 
 _BORROWED = {"major": {"iv", "bVI", "bVII"}, "minor": {"V"}}
-"""Chords with notes outside the key, which are never used as passing chords."""
+"""Chords with notes outside of the key. They are never passing chords."""
 
 _CADENCES: dict[str, dict[str, dict[str, float]]] = {
     "major": {
@@ -60,7 +60,7 @@ _CADENCES: dict[str, dict[str, dict[str, float]]] = {
         "half": {"iv|V": 3, "bVI|V": 3, "i|Vsus4 V": 2, "bVI iv|Vsus4 V": 1},
     },
 }
-"""The last two bars of each mode and cadence."""
+"""Options for the last two bars, by mode and cadence."""
 
 _SEVENTHS = {
     "I": "IM7", "ii": "ii7", "iii": "iii7", "IV": "IVM7", "V": "V7", "vi": "vi7", "viio": "viih7",
@@ -69,25 +69,28 @@ _SEVENTHS = {
 
 
 def draw_sevenths(rng: np.random.Generator) -> dict[str, str]:
-    """Draw which chords have a seventh throughout a piece: none in some pieces, most in others."""
-    richness = pick(rng, (0.0, 0.15, 0.4, 0.8))
+    """Return the chords that have a seventh throughout a piece: triad -> seventh chord.
+
+    They are none in some pieces, and most in others.
+    """
+    share = pick(rng, (0.0, 0.15, 0.4, 0.8))
     return {
-        plain: rich
-        for plain, rich in _SEVENTHS.items()
-        if chance(rng, max(richness, 0.5) if plain == "V" else richness)
+        triad: seventh_chord
+        for triad, seventh_chord in _SEVENTHS.items()
+        if chance(rng, max(share, 0.5) if triad == "V" else share)
     }
 
 
 def draw_section(
     rng: np.random.Generator, mode: str, num_bars: int, cadence: str, *, walking: float
 ) -> list[Bar]:
-    """Draw the numerals of a section.
+    """Return the random numerals of a section.
 
     Args:
-        mode: major or minor.
-        num_bars: length; eight bars and more consist of phrases of four.
-        cadence: the ending: full, half or open (the loop continues).
-        walking: probability of a functional walk instead of a loop.
+        mode: `major` or `minor`.
+        num_bars: length; sections of eight bars or more consist of phrases of four.
+        cadence: the ending: `full`, `half` or `open` (no cadence).
+        walking: probability of a functional progression instead of a loop.
     """
     if chance(rng, walking):
         opening = _walk(rng, mode, min(num_bars, 4))
@@ -106,19 +109,25 @@ def draw_section(
 
 
 def close(rng: np.random.Generator, mode: str, cadence: str, bars: list[Bar]) -> list[Bar]:
-    """Replace the last two bars by a full or half cadence."""
+    """Return the bars, the last two replaced by a full or half cadence."""
     ending = pick(rng, _CADENCES[mode][cadence]).split("|")
     return [*bars[:-2], *(tuple(bar.split()) for bar in ending)]
 
 
 def realise(bars: list[Bar], tonic: int, sevenths: dict[str, str]) -> list[tuple[Chord, ...]]:
-    """Return the chords of the bars on a tonic, inverted for a smooth bass except at both ends."""
-    flat = [spell(sevenths.get(numeral, numeral), tonic) for bar in bars for numeral in bar]
-    led = iter(lead_basses(flat, keep={0, len(flat) - 1}))
-    return [tuple(next(led) for _ in bar) for bar in bars]
+    """Return the chords of each bar; all but the first and last may be inverted for the bass line.
+
+    Args:
+        tonic: pitch class.
+        sevenths: what `draw_sevenths` returned.
+    """
+    chords = [spell(sevenths.get(numeral, numeral), tonic) for bar in bars for numeral in bar]
+    inverted = iter(lead_basses(chords, keep={0, len(chords) - 1}))
+    return [tuple(next(inverted) for _ in bar) for bar in bars]
 
 
 def _walk(rng: np.random.Generator, mode: str, num_bars: int, after: str = "") -> list[Bar]:
+    """Return a random functional progression; `after` is the chord before it, if there is one."""
     moves = _MOVES[mode]
     home = "I" if mode == "major" else "i"
     current = pick(rng, moves[after]) if after else pick(rng, {home: 3, pick(rng, moves[home]): 1})
@@ -135,7 +144,7 @@ def _walk(rng: np.random.Generator, mode: str, num_bars: int, after: str = "") -
 
 
 def _decorate(rng: np.random.Generator, mode: str, bars: list[Bar]) -> list[Bar]:
-    """Add passing chords, applied dominants, suspensions and the like to undivided bars."""
+    """Return the bars; some with one chord get a second: a passing chord, suspension and so on."""
     moves = {
         chord: [after for after in following if after not in _BORROWED[mode]]
         for chord, following in _MOVES[mode].items()

@@ -1,4 +1,4 @@
-"""Composition of songs for piano, or voice and piano, with chord markers and tempi."""
+"""Composition of piano pop and of songs for voice and piano, with chord markers and tempi."""
 
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ from musicgen.composer.pop.melody import (
 )
 from musicgen.composer.pop.progressions import Bar, close, draw_section, draw_sevenths, realise
 from musicgen.composer.pop.texture import Textures, draw_texture, play
-from musicgen.composer.render import Rows, changes, notes_of_part
+from musicgen.composer.render import StepNotes, changes, notes_of_part
 from musicgen.midi import (
     CHOIR_AAHS,
     TEMPO,
@@ -37,14 +37,14 @@ from musicgen.midi.key import Key
 
 _STEP = TICKS_PER_BEAT // 4
 _SOFTEST, _LOUDEST = 40, 86
-_RITARDANDO = (0.96, 0.91, 0.85, 0.76)  # factor of the tempo for each half of the last two bars
+_RITARDANDO = (0.96, 0.91, 0.85, 0.76)  # factor on the tempo in each half of the last two bars
 
 _FEELS = {
     "4/4": {"straight": 5, "sixteenth": 4, "swing": 2},
     "3/4": {"straight": 5, "sixteenth": 1},
     "6/8": {"compound": 1},
 }
-# Typical tempi of each feel, in quarters a minute; a song varies one of them.
+# Typical tempi of each feel, in quarter notes per minute. A song varies one of them.
 _TEMPI = {
     "straight": (66, 78, 92, 104, 120, 134),
     "sixteenth": (62, 70, 78, 88),
@@ -55,17 +55,21 @@ _TEMPI = {
 
 @dataclass(frozen=True)
 class _Material:
-    """The material shared by sections of one kind."""
+    """What sections of one kind have in common."""
 
     bars: list[Bar]
     motifs: list[Motif]
-    height: int  # semitones added to the melody's middle
+    height: int  # semitones added to the middle pitch of the melody
     textures: Textures
     doubling: str
 
 
 class _Song:
-    """The random choices for a whole piece."""
+    """The random choices for a whole piece.
+
+    Args:
+        sung: a song for voice and piano; else piano pop.
+    """
 
     def __init__(self, rng: np.random.Generator, metre: Metre, *, sung: bool) -> None:
         self.rng, self.metre, self.sung = rng, metre, sung
@@ -76,22 +80,23 @@ class _Song:
         self.writer = MotifWriter(rng, self.feel, metre, leaning=0.12 if sung else 0.3)
         self.sevenths = draw_sevenths(rng)
         weight, weak = pick(rng, (2, 4, 6)), pick(rng, (0, 2, 4))
-        # Velocity added on each step of a bar.
+        # Velocity that is added at each step of a bar.
         self.accents = [-weak - 2 * (s % 2) if s % metre.beat else 0 for s in range(metre.bar)]
         self.accents[0], self.accents[metre.split] = weight, weight // 2
         self.arch = pick(rng, (0, 4, 6, 8))  # velocity added in the middle of a phrase
-        self.lead = pick(rng, (6, 8, 10, 12))  # velocity of the melody above the accompaniment
-        self.slope = pick(rng, (0.0, 0.25))  # velocity per semitone above the melody's middle
+        self.lead = pick(rng, (6, 8, 10, 12))  # velocity added to the melody
+        self.slope = pick(rng, (0.0, 0.25))  # velocity per semitone above the middle pitch
         self.release = pick(rng, (0, 1, 1, 2))  # steps of silence after a long melody note
         self.low = (60 if sung else 62) + int(rng.integers(0, 5))
         self.high = self.low + (17 if sung else 21)
-        self.sings_intro = chance(rng, 0.7 if sung else 0.3)
+        self.intro_has_melody = chance(rng, 0.7 if sung else 0.3)
         self.walking = pick(rng, (0.2, 0.5, 0.8))
-        # Sections whose melody the piano plays alone.
+        # Sections whose melody is played by the piano instead of the voice.
         solos = (("intro",), ("intro", "outro"), ("intro", "bridge"))
         self.solos = pick(rng, solos) if sung else ()
 
     def material(self, section: Section) -> _Material:
+        """Return random material for sections of this kind."""
         rng, energy = self.rng, ENERGY[section.kind]
         walking = self.walking / 2 if section.kind == "chorus" else self.walking
         cadence, num_bars = CADENCE[section.kind], section.num_bars
@@ -104,7 +109,7 @@ class _Song:
         return _Material(bars, motifs, height, textures, doubling)
 
     def varied(self, material: _Material, section: Section) -> _Material:
-        """Return the material of a repetition, in which motifs and the texture may change."""
+        """Return the material of a repeated section, with random changes of motifs and texture."""
         rng = self.rng
         motifs = [self.writer.vary(m) if chance(rng, 0.4) else m for m in material.motifs]
         textures = material.textures
@@ -114,28 +119,39 @@ class _Song:
         return replace(material, motifs=motifs, textures=textures)
 
     def velocity(self, section: Section, onset: int, extra: float) -> int:
-        """Return an even velocity of 40–86 for an onset in a section."""
-        position = onset % (4 * self.metre.bar) / (4 * self.metre.bar)
+        """Return an even velocity in 40–86 for a note.
+
+        Args:
+            onset: steps from the beginning of the section.
+            extra: velocity to add.
+        """
+        position = onset % (4 * self.metre.bar) / (4 * self.metre.bar)  # in a phrase, 0–1
         base = 48 + 22 * ENERGY[section.kind] + min(section.turn, 2)
         swell = self.arch * 4 * position * (1 - position)
-        loud = base + swell + self.accents[onset % self.metre.bar] + extra
-        return int(np.clip(2 * round(loud / 2), _SOFTEST, _LOUDEST))
+        velocity = base + swell + self.accents[onset % self.metre.bar] + extra
+        return int(np.clip(2 * round(velocity / 2), _SOFTEST, _LOUDEST))
 
 
 def compose_pop(seed: int, index: int) -> Score:
-    """Compose piece number `index` of a pop-piano corpus.
+    """Return piece number `index` of a piano-pop corpus.
 
-    One track "Piano" in 4/4 on the sixteenth grid, 24–64 bars, velocities 40–86 (even), tempi
-    32–224 bpm, chord markers such as `A_M7_E` where the chord changes. Both numbers are >= 0.
+    It has one track "Piano" in 4/4, 24–64 bars on a grid of sixteenths, even velocities of 40–86,
+    tempi of 32–224 bpm, and chord markers such as `A_M7_E` where the chord changes.
+
+    Args:
+        seed, index: at least 0. The same numbers give the same music.
     """
     return _compose(_Song(generator("pop", seed, index), FOUR_FOUR, sung=False))
 
 
 def compose_song(seed: int, index: int) -> Score:
-    """Compose song number `index` for a voice and piano, both >= 0.
+    """Return song number `index` of a corpus for voice and piano.
 
-    Like `compose_pop`, but in tracks "Voice" and "Piano", with key signatures and tempi that
-    change at bars. Every other song is in 4/4, the others take turns in 3/4 and 6/8.
+    It is like `compose_pop`, but with the tracks "Voice" and "Piano", with key signatures, and with
+    tempi that change at bar lines. Every second song is in 4/4, the others in 3/4 and 6/8 by turns.
+
+    Args:
+        seed, index: at least 0. The same numbers give the same music.
     """
     metre = (FOUR_FOUR, THREE_FOUR, FOUR_FOUR, SIX_EIGHT)[index % 4]
     return _compose(_Song(generator("songs", seed, index), metre, sung=True))
@@ -144,30 +160,33 @@ def compose_song(seed: int, index: int) -> Score:
 def _compose(song: _Song) -> Score:
     metre, form = song.metre, draw_form(song.rng)
     materials: dict[str, _Material] = {}
-    voice: Rows = []
-    piano: Rows = []
+    melody: StepNotes = []
+    piano: StepNotes = []
     markers: list[tuple[int, str]] = []
     tempos: list[tuple[int, float]] = []
     keys: list[tuple[int, int]] = []
     start = 0
     for number, section in enumerate(form):
-        known = materials.get(section.kind)
-        material = song.varied(known, section) if known else song.material(section)
+        earlier = materials.get(section.kind)
+        material = song.varied(earlier, section) if earlier else song.material(section)
         materials[section.kind] = material
         last = number == len(form) - 1
         if last and CADENCE[section.kind] != "full":
-            closed = close(song.rng, song.mode, "full", material.bars)
-            material = replace(material, bars=closed)
-        parts, chords = _section(song, section, material, last)
-        for rows, notes in zip((voice, piano), parts, strict=True):
-            rows += [(start + step, n, pitch, loud) for step, n, pitch, loud in notes]
+            bars = close(song.rng, song.mode, "full", material.bars)
+            material = replace(material, bars=bars)
+        section_melody, section_piano, chords = _section(song, section, material, last)
+        melody += _delayed(section_melody, start)
+        piano += _delayed(section_piano, start)
         markers += [((start + step) * _STEP, text) for step, text in chords]
         tempos += [((start + step) * _STEP, bpm) for step, bpm in _tempi(song, section, last)]
-        tonic = song.key.tonic + section.shift + 3 * (song.mode == "minor")
-        keys.append((start * _STEP, (7 * tonic + 5) % 12 - 5))
+        major_tonic = song.key.tonic + section.shift + (3 if song.mode == "minor" else 0)
+        keys.append((start * _STEP, (7 * major_tonic + 5) % 12 - 5))  # on the circle of fifths
         start += section.num_bars * metre.bar
-    tracks = [Track("Voice", CHOIR_AAHS, False, notes_of_part(voice, _STEP))] if song.sung else []
-    piano += [] if song.sung else voice
+    tracks = []
+    if song.sung:
+        tracks.append(Track("Voice", CHOIR_AAHS, False, notes_of_part(melody, _STEP)))
+    else:
+        piano += melody
     return Score(
         TICKS_PER_BEAT,
         [*tracks, Track("Piano", 0, False, notes_of_part(piano, _STEP))],
@@ -178,20 +197,30 @@ def _compose(song: _Song) -> Score:
     )
 
 
+def _delayed(notes: StepNotes, steps: int) -> StepNotes:
+    """Return the notes, a number of steps later."""
+    return [(onset + steps, length, pitch, velocity) for onset, length, pitch, velocity in notes]
+
+
 def _section(
     song: _Song, section: Section, material: _Material, last: bool
-) -> tuple[tuple[Rows, Rows], list[tuple[int, str]]]:
-    """Return rows of the melody and the accompaniment, and (onset, chord) rows, in steps."""
+) -> tuple[StepNotes, StepNotes, list[tuple[int, str]]]:
+    """Return the melody, the accompaniment, and chords as (onset, marker); times are in steps.
+
+    Args:
+        last: whether it is the last section.
+    """
     metre, solo, ends = song.metre, section.kind in song.solos, last and song.sung
     key = song.key._replace(tonic=(song.key.tonic + section.shift) % 12)
     harmony = Harmony(realise(material.bars, key.tonic, song.sevenths), metre)
-    melody: Rows = []
+    melody: StepNotes = []
     piano = [
         (onset, length, pitch, song.velocity(section, onset, accent - 4))
         for onset, length, pitch, accent in play(material.textures, harmony, ends=ends)
     ]
-    if section.kind != "intro" or song.sings_intro:
-        low, high = song.low + 12 * solo, song.high + 12 * solo
+    if section.kind != "intro" or song.intro_has_melody:
+        octave = 12 if solo else 0
+        low, high = song.low + octave, song.high + octave
         middle = low + 9 + material.height + section.shift
         motifs = material.motifs
         if song.sung:  # one long note in the last bar
@@ -204,17 +233,17 @@ def _section(
             velocity = song.velocity(section, note.onset, extra)
             (piano if solo else melody).append((*note, velocity))
             if (below := _double(note, material.doubling, harmony, key)) is not None:
-                piano.append((*note[:2], below, max(velocity - 6, _SOFTEST)))
+                piano.append((note.onset, note.length, below, max(velocity - 6, _SOFTEST)))
     chords = [
         (bar * metre.bar + i * metre.split, chord.marker)
         for bar, bar_chords in enumerate(harmony.bars)
         for i, chord in enumerate(bar_chords)
     ]
-    return (melody, piano), chords
+    return melody, piano, chords
 
 
 def _double(note: Note, doubling: str, harmony: Harmony, key: Key) -> int | None:
-    """Return the pitch that doubles a melody note; None off the beats or without doubling."""
+    """Return the pitch that doubles a melody note, or None off the beat or without doubling."""
     if doubling == "none" or note.onset % harmony.metre.beat:
         return None
     if doubling == "octaves":
@@ -226,7 +255,7 @@ def _double(note: Note, doubling: str, harmony: Harmony, key: Key) -> int | None
 
 
 def _tempi(song: _Song, section: Section, last: bool) -> list[tuple[int, float]]:
-    """Return (step, bpm) of a section: its tempo, and a ritardando at the end of the piece."""
+    """Return the tempi of a section as (step, bpm), with a ritardando in the last section."""
     bpm = song.bpm * (1 + 0.06 * (ENERGY[section.kind] - 0.5))
     tempi = {0: _on_grid(bpm)}
     if last:
@@ -237,5 +266,5 @@ def _tempi(song: _Song, section: Section, last: bool) -> list[tuple[int, float]]
 
 
 def _on_grid(bpm: float) -> float:
-    """Return the nearest tempo of the REMI vocabulary, which has every third from 32 on."""
+    """Return the nearest tempo in the REMI vocabulary, which has 32, 35, 38 … bpm."""
     return 32.0 + 3 * round((bpm - 32) / 3)

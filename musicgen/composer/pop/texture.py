@@ -1,4 +1,4 @@
-"""Piano accompaniments: one-bar patterns of strokes for any chord."""
+"""Piano accompaniments: one-bar patterns that fit any chord."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,22 +10,22 @@ from musicgen.composer.draw import chance, pick
 from musicgen.composer.groove.patterns import parse
 from musicgen.composer.harmony import Chord, close_voicing, ladder, nearest
 from musicgen.composer.pop.melody import Harmony, Metre
-from musicgen.composer.render import Rows
+from musicgen.composer.render import StepNotes
 
 BASS, OCTAVE, FIFTH, TENTH = -1, -2, -3, -4
-"""Tones of the left hand; those >= 0 are notes of the right hand's chord."""
+"""Tones of the left hand. Numbers from 0 on are notes of the right hand's chord, upwards."""
 
 _BASS_RANGE, _BASS_CENTRE = (29, 47), 38
 _CHORD_RANGE = (50, 67)
 CHORD = (0, 1, 2)
-_SYMBOLS = {  # in texts: tones of the left hand, the chord, its notes
+_SYMBOLS = {  # in text patterns: tones of the left hand, the chord, its notes
     "1": (BASS,), "8": (OCTAVE,), "o": (BASS, OCTAVE), "5": (FIFTH,), "3": (TENTH,), "x": CHORD,
     "a": (0,), "b": (1,), "c": (2,), "d": (3,),
 }  # fmt: skip
 
 
 class Stroke(NamedTuple):
-    """Tones struck together: step in the bar, length in steps, and velocity offset."""
+    """Tones that begin together: step in the bar, length in steps, and velocity offset."""
 
     step: int
     length: int
@@ -35,11 +35,14 @@ class Stroke(NamedTuple):
 
 Texture = list[Stroke]
 Textures = tuple[Texture, Texture]
-"""Of the odd and of the even bars."""
+"""Texture of the odd bars and of the even bars."""
+
+# The functions below draw a bar in 4/4. `off` is the step of an off-beat in its beat: 2 if eighths
+# are straight, 3 if they swing.
 
 
 def _low(rng: np.random.Generator, *, moving: float) -> Texture:
-    """Draw a left hand of long notes: octaves or single notes, once or twice a bar."""
+    """Draw long notes of the left hand, octaves or single notes; two with probability `moving`."""
     tones = pick(rng, {(BASS,): 1, (BASS, OCTAVE): 2})
     if not chance(rng, moving):
         return [Stroke(0, 16, tones, 2)]
@@ -49,23 +52,27 @@ def _low(rng: np.random.Generator, *, moving: float) -> Texture:
 
 
 def _block(rng: np.random.Generator, off: int) -> Texture:
+    """Draw sustained chords on beats."""
     onsets = pick(rng, ((0,), (0, 8), (0, 4, 8, 12), (0, 8, 12), (0, 4, 8), (4, 12)))
     return _low(rng, moving=0.4) + _chords(onsets, hold=True)
 
 
 def _pulse(rng: np.random.Generator, off: int) -> Texture:
-    onsets = tuple(_eighths(off)[chance(rng, 0.5) :])
+    """Draw short chords on all eighths, with or without the first."""
+    first = 1 if chance(rng, 0.5) else 0
+    onsets = tuple(_eighths(off)[first:])
     return _low(rng, moving=0.7) + _chords(onsets, hold=False)
 
 
 def _syncopated(rng: np.random.Generator, off: int) -> Texture:
+    """Draw syncopated chords on some eighths."""
     eighths = pick(rng, ("036", "035", "0235", "237", "0136", "1357", "0347"))
     onsets = tuple(_eighths(off)[int(i)] for i in eighths)
     return _low(rng, moving=0.8) + _chords(onsets, hold=chance(rng, 0.7))
 
 
 def _arpeggio(rng: np.random.Generator, off: int) -> Texture:
-    """Draw broken chords in eighths, often held to the end of the bar as with a pedal."""
+    """Draw broken chords in eighths, often held to the end of the bar as if by a pedal."""
     orders = "1abcdcba 1abc1abc 1acbcacb 15abcba5 1cbabcba 153aba35 1bac5bac"
     return _broken(pick(rng, orders.split()), _eighths(off), chance(rng, 0.6))
 
@@ -80,6 +87,7 @@ def _rolling(rng: np.random.Generator, off: int) -> Texture:
 
 
 def _alberti(rng: np.random.Generator, off: int) -> Texture:
+    """Draw an Alberti bass in eighths."""
     cell = pick(rng, ("1bab", "1cac", "1b5b", "1cbc"))
     return _broken(cell * 2, _eighths(off), pedal=False)
 
@@ -95,6 +103,7 @@ def _tenths(rng: np.random.Generator, off: int) -> Texture:
 
 
 def _stride(rng: np.random.Generator, off: int) -> Texture:
+    """Draw a stride accompaniment: bass notes on odd beats, chords on even ones."""
     third = pick(rng, ((FIFTH,), (BASS,), (OCTAVE,)))
     length = pick(rng, (2, 4))
     return [
@@ -116,14 +125,14 @@ def _offbeat(rng: np.random.Generator, off: int) -> Texture:
 
 
 def _walking(rng: np.random.Generator, off: int) -> Texture:
-    """Draw a bass in quarters through the chord, with off-beat chords."""
+    """Draw a bass in quarter notes through the chord, with off-beat chords."""
     line = pick(rng, ("1358", "1585"))
     onsets = pick(rng, ((4 + off,), (off, 8 + off), (4, 8 + off), (4 + off, 12 + off)))
     return _broken(line, [0, 4, 8, 12], pedal=False) + _chords(onsets, hold=chance(rng, 0.3))
 
 
 def _sparse(rng: np.random.Generator, off: int) -> Texture:
-    """Draw a held chord and an echo of two or three of its notes."""
+    """Draw a sustained chord and two or three single notes of it."""
     onsets = pick(rng, ((4, 8), (8, 12), (4, 8, 12), (8, 8 + off, 12), (4, 4 + off, 8)))
     echo = pick(rng, ((1, 2, 3), (2, 1, 0), (2, 3, 2), (0, 1, 2)))
     return [
@@ -134,6 +143,7 @@ def _sparse(rng: np.random.Generator, off: int) -> Texture:
 
 
 def _chords(onsets: tuple[int, ...], *, hold: bool) -> Texture:
+    """Return chords at these steps; without `hold` they are at most two steps long."""
     ends = (*onsets[1:], 16)
     return [
         Stroke(step, end - step if hold else min(end - step, 2), CHORD)
@@ -142,10 +152,12 @@ def _chords(onsets: tuple[int, ...], *, hold: bool) -> Texture:
 
 
 def _eighths(off: int) -> list[int]:
+    """Return the steps of the eighths of a bar."""
     return [beat + step for beat in (0, 4, 8, 12) for step in (0, off)]
 
 
 def _broken(order: str, steps: list[int], pedal: bool) -> Texture:
+    """Return single tones by their symbols at these steps; with `pedal` they last to the end."""
     ends = [*steps[1:], 16]
     return [
         Stroke(step, (16 if pedal else end) - step, _SYMBOLS[symbol], 2 if symbol == "1" else 0)
@@ -154,7 +166,7 @@ def _broken(order: str, steps: list[int], pedal: bool) -> Texture:
 
 
 def _hands(left: str, right: str, rng: np.random.Generator, off: int) -> Texture:
-    """Draw one of the patterns of each hand for a bar of twelve steps (see `groove.patterns`)."""
+    """Draw a bar of twelve steps: one of the patterns of each hand (see `groove.patterns`)."""
     strokes = [
         Stroke(hit.onset, hit.length, _SYMBOLS[hit.symbol], 0 if hit.onset else 2)
         for hand in (left, right)
@@ -191,28 +203,34 @@ TEXTURES: dict[str, dict[str, tuple[Callable[[np.random.Generator, int], Texture
         "pulse": (partial(_hands, "o- o1 o--1-5", "xxxxxx .xxxxx .xx.xx"), 0.95),
     },
 }  # fmt: skip
-"""Accompaniments and the energy that suits each best, 0–1."""
+"""Functions that draw a texture, and the energy for which each fits best, 0–1."""
 
 
 def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metre) -> Textures:
-    """Draw two bars of accompaniment that suit a section's energy; often they are the same."""
-    known = TEXTURES[metre.name]
-    weights = {name: max(0.02, 0.45 - abs(best - energy)) for name, (_, best) in known.items()}
-    build = known[pick(rng, weights)][0]
-    off = 3 if feel == "swing" else 2
-    first = build(rng, off)
-    return first, first if chance(rng, 0.5) else build(rng, off)
-
-
-def play(textures: Textures, harmony: Harmony, *, ends: bool) -> Rows:
-    """Return (onset, length, pitch, accent) rows, in steps; the last bar of a section is held.
-
-    A voicing moves as little as possible from the one before it; strokes end with their chord.
+    """Return a random texture for the energy of a section; both bars are the same in half of them.
 
     Args:
-        ends: whether the piece ends here; its last bar is one chord.
+        energy: 0–1.
+        feel: rhythmic feel of the song; `swing` delays off-beats.
     """
-    rows: Rows = []
+    textures = TEXTURES[metre.name]
+    weights = {name: max(0.02, 0.45 - abs(best - energy)) for name, (_, best) in textures.items()}
+    draw, _ = textures[pick(rng, weights)]
+    off = 3 if feel == "swing" else 2
+    first = draw(rng, off)
+    return first, first if chance(rng, 0.5) else draw(rng, off)
+
+
+def play(textures: Textures, harmony: Harmony, *, ends: bool) -> StepNotes:
+    """Return the notes of an accompaniment, with the accent in place of the velocity.
+
+    Each voicing moves as little as possible from the previous one. Notes end with their chord. The
+    last bar is sustained.
+
+    Args:
+        ends: whether the piece ends here; the last bar is then one chord.
+    """
+    notes: StepNotes = []
     hands = _Hands()
     end, split = harmony.metre.bar, harmony.metre.split
     for bar, chords in enumerate(harmony.bars):
@@ -227,12 +245,13 @@ def play(textures: Textures, harmony: Harmony, *, ends: bool) -> Rows:
             is_before_split = stroke.step < split and len(chords) == 2
             until = (split if is_before_split else end) - stroke.step
             length = min(stroke.length, until)
-            rows += [(onset, length, pitch, stroke.accent) for pitch in hands.pitches(stroke.tones)]
-    return rows
+            pitches = hands.pitches(stroke.tones)
+            notes += [(onset, length, pitch, stroke.accent) for pitch in pitches]
+    return notes
 
 
 def _last_bar(texture: Texture, harmony: Harmony, ends: bool) -> Texture:
-    """Return the texture of a section's last bar: one chord at the end of a piece, else held."""
+    """Return the texture of a last bar: sustained, or one chord at the end of the piece."""
     end, split = harmony.metre.bar, harmony.metre.split
     if ends:
         return [Stroke(0, end, (BASS, OCTAVE), 2), Stroke(0, end, CHORD)]
@@ -248,7 +267,7 @@ def _last_bar(texture: Texture, harmony: Harmony, ends: bool) -> Texture:
 
 
 def _with_both_chords(texture: Texture, metre: Metre) -> Texture:
-    """Return the texture of a bar in which the second of its two chords is struck, too."""
+    """Return the texture of a bar with two chords, in which both hands also play the second."""
     end, split = metre.bar, metre.split
     if not any(s.step == split and min(s.tones) < 0 for s in texture):
         texture = [*texture, Stroke(split, end - split, (BASS,), 1)]
@@ -258,16 +277,16 @@ def _with_both_chords(texture: Texture, metre: Metre) -> Texture:
 
 
 class _Hands:
-    """The pitches of both hands over one chord after another."""
+    """The pitches of both hands over a sequence of chords."""
 
     def __init__(self) -> None:
         self.chord: Chord | None = None
         self.bass = _BASS_CENTRE
         self.voicing: tuple[int, ...] = ()
-        self.has_bass = False  # whether the chord's bass has been struck
+        self.has_bass = False  # whether the bass of this chord has been played
 
     def move_to(self, chord: Chord) -> None:
-        """Take the bass and the voicing of a chord that are nearest to those before."""
+        """Choose the bass and the voicing of a chord nearest to the previous ones."""
         if chord == self.chord:
             return
         self.chord, self.has_bass = chord, False
@@ -276,7 +295,7 @@ class _Hands:
         self.voicing = close_voicing(chord, self.voicing, *_CHORD_RANGE, 3)
 
     def pitches(self, tones: tuple[int, ...]) -> list[int]:
-        """Return the pitches of a stroke's tones; the left hand begins each chord with its bass."""
+        """Return the MIDI pitches of tones; the left hand begins each chord with its bass."""
         if not self.has_bass and min(tones) < 0:
             self.has_bass = True
             if BASS not in tones:
@@ -284,6 +303,7 @@ class _Hands:
         return [self._pitch(tone) for tone in tones]
 
     def _pitch(self, tone: int) -> int:
+        """Return the MIDI pitch of a tone of either hand."""
         if tone >= 0:
             octave, index = divmod(tone, len(self.voicing))
             return self.voicing[index] + 12 * octave
@@ -291,7 +311,7 @@ class _Hands:
             return self.bass
         if tone == OCTAVE:
             return self.bass + 12
-        # Use the chord tone nearest to the interval, so that inverted chords keep their notes.
+        # The chord tone nearest to the interval, as the interval is not in every inverted chord.
         assert self.chord is not None
         target = self.bass + (7 if tone == FIFTH else 16)
         tones = ladder(tuple(sorted(self.chord.pitch_classes)), self.bass + 1, self.bass + 24)
