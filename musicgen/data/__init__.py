@@ -1,1 +1,1 @@
-"""Corpora, their preparation (files to a token cache), and loading (cache to batches)."""
+"""Corpora, their preparation (from files to a token cache) and loading (from cache to batches)."""

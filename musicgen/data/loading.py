@@ -1,4 +1,4 @@
-"""From a token cache to batches: random crops for training, beginnings of pieces for evaluation."""
+"""Batches from a token cache: random crops for training, beginnings of pieces for evaluation."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,29 +26,34 @@ WindowStart = Literal["random", "beginning"]
 Window = tuple[NDArray[np.int64], int]  # tokens, and the grid steps in a bar of their piece
 
 END_SHARE = 1 / 16
-"""Share of random windows that certainly end with their piece, so that the end token is learnt.
-
-It occurs in few windows else: of a long piece, in the last of many."""
+"""Share of random windows that are forced to end with their piece, so that the model learns the
+end token. Otherwise few windows of a long piece contain it."""
 SKIP_MULTIPLE, MAX_SKIPPED = 4, 64
-"""Bars: the published groove models skip a multiple of 4, at most 64, at the beginning."""
+"""Bars skipped at the beginning: a multiple of 4, at most 64, as in the published groove models."""
 
 
 class TrainingWindows(Dataset):
-    """An endless stream of bar-aligned, augmented crops; item i depends on the seed and i alone.
+    """An endless stream of bar-aligned, augmented crops of pieces.
 
-    Each run of `num_pieces` items visits every piece once, in a new order.
+    Item i is a function of the seed and i. Each epoch of `len(pieces)` items has every piece once,
+    in a new random order.
 
-    A random window begins at a bar drawn uniformly up to the last one from which the piece fills
-    it, or at the next bar, from which the window ends with the piece and lacks less than a bar.
-    Windows of shorter pieces are the whole piece. Positions of a window are therefore trained
-    equally often if pieces are long enough. The tokenizer may then put the window's parts in
-    another order, see `PartOrder.rearrange`.
+    With `window="random"`, a window begins at a random bar. The last bar to begin at is the first
+    one from which the piece ends within the window. Such a window may lack less than a bar of its
+    full length. Pieces that are shorter than a window are used whole. All positions of a window are
+    therefore trained equally often if pieces are long enough.
+
+    The tokenizer may then change the order of the parts, see `PartOrder.rearrange`.
 
     Args:
+        cache: the tokens of the corpus.
+        pieces: indices of the pieces in the cache.
         length: L; windows have up to L + 1 tokens.
-        window: `random`, or the `beginning` of the piece.
-        skip_beginning: probability of leaving out first bars of a window at the beginning: a
-            multiple of 4 bars, at most 64 and half of the piece (Liutkus et al. 2021, code).
+        seed: seed of all random draws.
+        window: `random`, or `beginning` of the piece.
+        skip_beginning: with `beginning`, the probability of skipping the first bars. Their number
+            is a multiple of 4, at most 64 and at most half of the piece, as in the code of Liutkus
+            et al. 2021.
         scramble: probability of `Augmentation.scramble`.
     """
 
@@ -71,7 +76,7 @@ class TrainingWindows(Dataset):
         self._last_order = (-1, np.empty(0, np.int64))
 
     def __getitem__(self, item: int) -> Window:
-        """Return up to `length` + 1 tokens, and the grid steps in a bar of their piece."""
+        """Return up to `length` + 1 tokens, and the number of grid steps in a bar of the piece."""
         window, rng = self._plain_window(item), np.random.default_rng((self.seed, 3, item))
         window = self.tokenizer.part_order.rearrange(window, rng)[: self.length + 1]
         if self.scramble and rng.random() < self.scramble:
@@ -79,7 +84,7 @@ class TrainingWindows(Dataset):
         return window, self.cache.bar_lengths[self.piece(item)]
 
     def _plain_window(self, item: int) -> NDArray[np.int64]:
-        """Return a window in the order of the encoding."""
+        """Return a window [≤ length + 1] with the parts in the order of the encoding."""
         piece = self.piece(item)
         tokens, starts = self.cache.mapped(piece), self.cache.crop_starts(piece)
         rng = np.random.default_rng((self.seed, 1, item))
@@ -90,7 +95,8 @@ class TrainingWindows(Dataset):
                 starts[bar:],
                 self.length + 1,
                 bar_length=self.cache.bar_lengths[piece],
-                rng=np.random.default_rng((self.seed, 2, item)),  # changes nothing but the bar
+                # The same draws for every bar, so that windows differ in the first bar only.
+                rng=np.random.default_rng((self.seed, 2, item)),
             )
 
         if self.window == "beginning":
@@ -100,7 +106,7 @@ class TrainingWindows(Dataset):
         last = max(0, min(last, len(starts) - 1))
         bar = last if rng.random() < END_SHARE else int(rng.integers(last + 1))
         at_end, window = bar == last, crop(bar)
-        # Augmentation may remove tokens, which earlier bars replace.
+        # Augmentation may remove tokens. Earlier bars then fill the window.
         while bar > 0 and len(window) <= self.length:
             bar -= 1
             earlier = crop(bar)
@@ -110,15 +116,16 @@ class TrainingWindows(Dataset):
         return window
 
     def piece(self, item: int) -> int:
-        """Return the piece of an item."""
+        """Return the index in the cache of the piece of an item."""
         epoch, index = divmod(item, len(self.pieces))
-        if self._last_order[0] != epoch:  # cached, since large ones are slow
-            rng = np.random.default_rng((self.seed, 0, epoch))
-            self._last_order = epoch, rng.permutation(len(self.pieces))
-        return self.pieces[self._last_order[1][index]]
+        last_epoch, order = self._last_order
+        if epoch != last_epoch:  # cached, as a permutation of a large corpus is slow
+            order = np.random.default_rng((self.seed, 0, epoch)).permutation(len(self.pieces))
+            self._last_order = epoch, order
+        return self.pieces[order[index]]
 
     def _num_skipped(self, num_bars: int, rng: np.random.Generator) -> int:
-        """Draw the number of bars to leave out at the beginning."""
+        """Return a random number of bars to skip at the beginning."""
         most = min(MAX_SKIPPED, num_bars // 2) // SKIP_MULTIPLE
         if not most or rng.random() >= self.skip_beginning:
             return 0
@@ -126,9 +133,9 @@ class TrainingWindows(Dataset):
 
 
 class EvalWindows(Dataset):
-    """The first `length` + 1 tokens of each piece, from the longest to the shortest.
+    """The first `length` + 1 tokens of each piece, from the longest piece to the shortest.
 
-    Batches of consecutive items therefore need little padding, and the largest comes first.
+    Batches of consecutive items therefore need little padding, and the largest batch comes first.
     """
 
     def __init__(self, cache: TokenCache, pieces: list[int], length: int) -> None:
@@ -151,37 +158,48 @@ def collate(
     coordinates: Callable[..., NDArray[np.int64]] | None,
     min_length: int = 0,
 ) -> Batch:
-    """Collate windows of up to L + 1 tokens into a batch, padded at the end.
+    """Return a batch of windows of up to L + 1 tokens, padded at the end.
 
     Args:
-        min_length: of the batch; all batches of L tokens have one shape.
-        coordinates: returns those of tokens, given `bar_length`; bars and times count from the
-            window's first bar. [L] -> [L, P]. None: the batch has none, as they count tokens.
+        items: tokens of each window, and the number of grid steps in a bar.
+        pad_id: padding token.
+        coordinates: returns the coordinates [L, P] of tokens [L] for a `bar_length`; bars and times
+            count from the first bar of the window. None: positions are token indices, and the
+            batch has none.
+        min_length: smallest L of the batch. With the largest L, all batches have one shape.
     """
-    ids = [torch.from_numpy(np.ascontiguousarray(window)) for window, _ in items]
-    tokens = pad_sequence([row[:-1] for row in ids], batch_first=True, padding_value=pad_id)
-    targets = pad_sequence([row[1:] for row in ids], batch_first=True, padding_value=IGNORED)
+    windows = [torch.from_numpy(np.ascontiguousarray(window)) for window, _ in items]
+    inputs = [window[:-1] for window in windows]
+    next_tokens = [window[1:] for window in windows]
+    tokens = pad_sequence(inputs, batch_first=True, padding_value=pad_id)
+    targets = pad_sequence(next_tokens, batch_first=True, padding_value=IGNORED)
     missing = max(0, min_length - tokens.shape[1])
     tokens = F.pad(tokens, (0, missing), value=pad_id)
     targets = F.pad(targets, (0, missing), value=IGNORED)
     if coordinates is None:
         return Batch(tokens, targets)
-    rows = [torch.from_numpy(coordinates(window[:-1], bar_length=n)) for window, n in items]
-    positions = F.pad(pad_sequence(rows, batch_first=True), (0, 0, 0, missing))
+    columns = [
+        torch.from_numpy(coordinates(window[:-1], bar_length=bar_length))
+        for window, bar_length in items
+    ]
+    positions = F.pad(pad_sequence(columns, batch_first=True), (0, 0, 0, missing))
     return Batch(tokens, targets, positions)
 
 
 class MusicDataModule(StreamDataModule):
-    """Batches of a corpus's tokens.
+    """Data module with batches of the tokens of a corpus.
 
-    Training uses bar-aligned crops with the tokenizer's augmentations, see `TrainingWindows`;
-    validation and test use the beginning of each piece.
+    Training uses bar-aligned crops with the augmentations of the tokenizer (`TrainingWindows`).
+    Validation and test use the beginning of each piece (`EvalWindows`).
 
     Args:
-        window, skip_beginning, scramble: of training windows, see `TrainingWindows`.
-        val_pieces: pieces of a validation while training, evenly spaced; None: all.
+        corpus: the pieces.
+        tokenizer: encodes them.
+        window, skip_beginning, scramble: see `TrainingWindows`.
+        val_pieces: number of pieces for validation during training, evenly spaced; None: all.
         coordinates: names of the columns of `Batch.positions`, see `Coordinates`.
-        settings: of `EncodedCorpus` and `StreamDataModule`; a pass is one crop of each piece.
+        settings: settings of `EncodedCorpus` and `StreamDataModule`. An epoch is one crop of each
+            piece.
 
     Attributes:
         encoded: the corpus and its tokens.
@@ -220,7 +238,7 @@ class MusicDataModule(StreamDataModule):
         }
 
     def prepare_data(self) -> None:
-        """Encode the corpus, in one process."""
+        """Encode the corpus; Lightning calls this in one process."""
         _ = self.encoded.cache
 
     def setup(self, stage: str) -> None:
@@ -233,7 +251,7 @@ class MusicDataModule(StreamDataModule):
         pieces = self.encoded.split("train")
         corpus = self.encoded.cache, pieces, self.tokenizer
         windows = TrainingWindows(*corpus, self.length, self.seed, **self.windows)
-        # Of one shape on a GPU, whose layers are compiled for it.
+        # Batches of one shape on a GPU, where layers are compiled for it.
         min_length = self.length if self.on_gpu() else 0
         return self._loader(windows, min_length, batch_sampler=self.stream(len(pieces)))
 
@@ -249,8 +267,7 @@ class MusicDataModule(StreamDataModule):
         if split == "val" and self._fits() and self.samples_validation():
             pieces = evenly_spaced(pieces, self.val_pieces)
         rank, world_size = self.process()
-        # A process without a batch would leave the others waiting for it: it gets one without
-        # targets.
+        # The other processes would wait for one without a batch. It gets a batch without targets.
         length = self.length if rank < len(pieces) else 0
         windows = EvalWindows(self.encoded.cache, pieces[rank::world_size] or pieces[:1], length)
         return self._loader(windows, batch_size=self.batch_size)
@@ -260,5 +277,7 @@ class MusicDataModule(StreamDataModule):
         if self.coordinates != ("index",):
             coordinates = partial(Coordinates(self.tokenizer).of, names=self.coordinates)
         pad_id = self.tokenizer.vocabulary.pad_id
-        collated = partial(collate, pad_id=pad_id, coordinates=coordinates, min_length=min_length)
-        return self.loader(windows, collated, **kwargs)
+        collate_windows = partial(
+            collate, pad_id=pad_id, coordinates=coordinates, min_length=min_length
+        )
+        return self.loader(windows, collate_windows, **kwargs)

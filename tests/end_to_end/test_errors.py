@@ -88,7 +88,10 @@ ERRORS = {
     ),
     "own files without data=midi_folder": (
         ["train.py", "data.root=mine"],
-        ["mine: holds other files (song.mid)", "data=midi_folder data.root=mine"],
+        [
+            "mine: no corpus is composed here, as the folder has other files (song.mid)",
+            "data=midi_folder data.root=mine",
+        ],
     ),
     "nothing to resume": (["train.py", "resume=auto"], ["train.py"]),
     "nobody's home": (["train.py", "resume=~nobody_/x"], ["resume=~nobody_/x: no user has the "]),

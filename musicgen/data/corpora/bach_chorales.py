@@ -1,4 +1,4 @@
-"""Bach's chorales in four voices, from the package music21, in a frozen split."""
+"""Bach's chorales in four voices, from the package music21, with a fixed split."""
 
 import json
 from dataclasses import replace
@@ -13,16 +13,16 @@ from musicgen.tokenization.chorale.frames import NUM_VOICES, VOICES, find_voice
 
 
 class BachChorales(Corpus):
-    """The 407 chorales with one soprano, alto, tenor and bass; instruments are left out.
+    """The 407 chorales with one soprano, alto, tenor and bass, without instruments.
 
-    Pieces with a melody, a bass or another voice in common, in any key, share a split: `train` if
-    they share one with a training piece of the JSB chorales.
+    Chorales that share a melody, a bass or another voice, in any key, are in the same split. It is
+    `train` if a training piece of the JSB chorales is among them.
     """
 
     in_package = True
 
     def __init__(self) -> None:
-        # Without importing the package, which takes seconds.
+        # The package is located without importing it, which takes seconds.
         try:
             package = distribution("music21")
         except PackageNotFoundError:
@@ -40,19 +40,21 @@ class BachChorales(Corpus):
         ]
 
     def read(self, path: Path) -> Score:
-        """Read a chorale as `read_score` does; its tracks are Soprano, Alto, Tenor and Bass."""
+        """Return a chorale with the tracks Soprano, Alto, Tenor and Bass."""
         return four_voices(read(path))
 
 
 def four_voices(score: Score) -> Score:
-    """Return a score with the tracks of the four voices only, which are named by their first word.
+    """Return a score with the tracks of the four voices only, named Soprano, Alto, Tenor and Bass.
+
+    The first word of a track's name says which voice it is.
 
     Raises:
-        ValueError: it has not exactly one track of each voice.
+        UserError: the score does not have exactly one track of each voice.
     """
     voices = [find_voice((track.name.split() or [""])[0]) for track in score.tracks]
     if sorted(voice for voice in voices if voice is not None) != list(range(NUM_VOICES)):
-        raise UserError("not one soprano, alto, tenor and bass")
+        raise UserError("expected exactly one soprano, alto, tenor and bass")
     tracks = [score.tracks[voices.index(voice)] for voice in range(NUM_VOICES)]
     named = zip(VOICES, tracks, strict=True)
     return replace(score, tracks=[replace(t, name=name, program=CHOIR_AAHS) for name, t in named])

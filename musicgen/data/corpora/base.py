@@ -1,4 +1,4 @@
-"""The interface of a corpus: its pieces, and how to read each of them."""
+"""The interface of a corpus, which lists pieces and reads them."""
 
 import os
 import shlex
@@ -15,17 +15,18 @@ T = TypeVar("T")
 
 SPLITS = ("train", "val", "test")
 SPLIT_NAMES = {name: name for name in SPLITS} | {"valid": "val", "validation": "val"}
-"""The splits by the names that corpora give them."""
+"""The splits by the names that corpora use for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece of a corpus. Its paths are text, which takes less memory for a million pieces.
+    """One piece of a corpus.
 
     Attributes:
-        where: path of its file, or of the folder of its files.
-        group: pieces of one group stay in one split.
-        split: the corpus's own split, if it has one.
+        name: unique name in the corpus.
+        where: path of its file, or of the folder of its files; as text, it takes less memory.
+        group: pieces of one group are in the same split.
+        split: its split, if the corpus has a published one; else None.
     """
 
     name: str
@@ -39,15 +40,16 @@ class Piece:
 
 
 class Corpus(ABC):
-    """A source of pieces. It knows no tokenizer, and can be pickled for worker processes.
+    """Base class of corpora. A corpus knows no tokenizer, and worker processes can unpickle it.
 
-    A corpus implements `read`, or `read_piece` if a file holds several pieces.
+    A subclass implements `pieces` and `read`, or `read_piece` if a file has several pieces.
 
     Args:
-        exclude: names of pieces that `kept` leaves out, or a file with them, one a line.
+        root: its folder.
+        exclude: names of pieces that `kept` leaves out, or a file with one name per line.
 
     Attributes:
-        in_package: whether a Python package contains it, so that it has no setting `root`.
+        in_package: whether the pieces are files of a Python package; there is no setting `root`.
     """
 
     in_package: ClassVar[bool] = False
@@ -57,56 +59,76 @@ class Corpus(ABC):
 
     @abstractmethod
     def pieces(self) -> list[Piece]:
-        """List the pieces; if the corpus is missing, raise a ValueError that says how to get it."""
+        """Return the pieces.
+
+        Raises:
+            UserError: the corpus is missing; the message says how to get it.
+        """
 
     def kept(self, pieces: list[Piece]) -> list[Piece]:
-        """Return the pieces that are not excluded; raise ParameterError if one is unknown."""
+        """Return the pieces without those that are excluded.
+
+        Raises:
+            ParameterError: an excluded name is not among the pieces.
+        """
         if unknown := self.excluded - {piece.name for piece in pieces}:
             some = f", such as {pieces[0].name}" if pieces else ""
             raise ParameterError("exclude", min(unknown), f"expected the name of a piece{some}")
         return [piece for piece in pieces if piece.name not in self.excluded]
 
     def read_piece(self, piece: Piece) -> Score:
-        """Read a piece; raise a ValueError if it cannot be read."""
+        """Return the score of a piece.
+
+        Raises:
+            UserError: it cannot be read.
+        """
         return self.read(piece.path)
 
     def read(self, path: Path) -> Score:
-        """Read the music at a piece's path; raise a ValueError if it cannot be read."""
+        """Return the score at the path of a piece.
+
+        Raises:
+            UserError: it cannot be read.
+        """
         raise NotImplementedError
 
     def reader_id(self) -> str:
-        """Return a text that identifies the reader; token caches depend on it.
+        """Return a text that identifies what `read` does; token caches depend on it.
 
-        Override it if settings affect `read`; change it whenever `read` returns something else.
+        Override it if settings affect `read`. Change it whenever `read` returns other scores.
         """
         return type(self).__qualname__
 
     def missing_split(self, split: str) -> str:
-        """Return the error if a split is empty; none, the default: all pieces replace it."""
+        """Return the error message for an empty split; "": all pieces are used instead."""
         return ""
 
 
 def read_names(exclude: str | Sequence[str] | None) -> set[str]:
-    """Return the names in a list, or in a file, one a line."""
+    """Return the names in a list, or in a file with one name per line.
+
+    Raises:
+        ParameterError: the file does not exist.
+    """
     if not isinstance(exclude, str):
         return set(exclude or ())
     path = Path(exclude).expanduser()
     if not path.is_file():
-        expected = "expected a file with names of pieces, one a line, or a list of names"
+        expected = "expected a file with one name of a piece per line, or a list of names"
         raise ParameterError("exclude", exclude, expected)
     lines = os.fsdecode(path.read_bytes()).split("\n")
     return {name for line in lines if (name := line.removesuffix("\r"))}
 
 
 def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
-    """Return `count` of the items, evenly spaced; all of them if there are fewer, or for None."""
+    """Return `count` evenly spaced items; all if there are fewer, or if `count` is None."""
     if count is None or count >= len(items):
         return list(items)
     return [items[i * len(items) // count] for i in range(count)]
 
 
 def missing_corpus(root: Path, expected: str, cure: str) -> ParameterError:
-    """Return the error that `root` does not contain the expected files."""
+    """Return the error for a folder `root` without the expected files, with two cures."""
     setting = shlex.quote(f"data.root={root}")
-    own = f"or train on files of your own: data=midi_folder {setting}"
-    return ParameterError("root", root, f"expected {expected} in it; {cure}, {own}")
+    own_files = f"or train on your own MIDI files: data=midi_folder {setting}"
+    return ParameterError("root", root, f"expected {expected} in it; {cure}, {own_files}")

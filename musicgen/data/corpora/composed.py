@@ -1,4 +1,4 @@
-"""The default corpus, which is composed on first use; the same seed gives the same music."""
+"""The default corpus, which is composed on first use."""
 
 import shlex
 from pathlib import Path
@@ -12,12 +12,15 @@ from musicgen.validation import check_choice, check_int
 
 
 class ComposedCorpus(MidiFolder):
-    """Pieces by the project's own composer; grooves are split by family of styles.
+    """Pieces by the composer of this package. The same seed gives the same music.
+
+    Grooves of one family of styles, and songs of one band, are in the same split.
 
     Args:
-        root: folder for composed corpora, each in a folder of its own. It must not hold other
-            files, which somebody may have meant to train on.
-        kind: pop (piano), songs (voice and piano), groove or, in invented styles, bands.
+        root: folder of composed corpora, each in a subfolder. It must have no other files, as a
+            user who puts files there probably wants to train on them.
+        kind: `pop` (piano), `songs` (voice and piano), `groove`, or `bands` (invented styles).
+        num_pieces: number of pieces.
         corpus_seed: seed of the composer.
     """
 
@@ -30,22 +33,24 @@ class ComposedCorpus(MidiFolder):
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
 
     def pieces(self) -> list[Piece]:
-        """List the pieces, composed first if necessary.
+        """Return the pieces; compose them first if necessary.
 
         Raises:
-            UserError: `root` holds other files; nothing is written.
+            UserError: `root` has other files; nothing is written.
         """
         parent = self.root.parent
         for entry in sorted(parent.glob("[!.]*")):
             if not (entry.is_dir() and may_compose_in(entry)):
                 raise UserError(
-                    f"{parent}: holds other files ({entry.name}), so that no corpus is composed "
-                    "there; to train on your own files: "
+                    f"{parent}: no corpus is composed here, as the folder has other files "
+                    f"({entry.name}); to train on them: "
                     f"data=midi_folder {shlex.quote(f'data.root={parent}')}"
                 )
         paths = compose_corpus(
             self.root, kind=self.kind, num_pieces=self.num_pieces, seed=self.corpus_seed
         )
         names = [path.relative_to(self.root).as_posix() for path in paths]
-        # Grooves lie in one folder per family or band; others are groups of their own.
-        return [Piece(n, path, n.split("/")[0]) for n, path in zip(names, paths, strict=True)]
+        # The group is the folder of a family or band; other pieces have no folder.
+        return [
+            Piece(name, path, name.split("/")[0]) for name, path in zip(names, paths, strict=True)
+        ]

@@ -1,4 +1,4 @@
-"""The Groove2Groove MIDI dataset: accompaniments of generated chord charts in many styles.
+"""The Groove2Groove MIDI dataset: accompaniments to generated chord charts in many styles.
 
 Cífka et al. 2020, "Groove2Groove: One-shot music style transfer with supervision from synthetic
 data"; prepared as for Liutkus et al. 2021 (appendix, "Training data").
@@ -22,26 +22,26 @@ from musicgen.validation import check_choice
 
 SOURCE = "https://zenodo.org/record/3958000"
 PROGRAMS = {"Bass": 33, "Drums": None, "Guitar": 27, "Piano": 0, "Strings": 48}
-"""The tracks of every accompaniment, with the General MIDI programs of missing ones."""
+"""The tracks of every accompaniment, with the General MIDI program for a missing one."""
 
 _NAME = re.compile(r"(?P<song>[^.]+)\.(?P<family>.+)_(?P<substyle>[ab])\.midi?", re.IGNORECASE)
 
 
 class Groove2GrooveMIDI(Corpus):
-    """The files `midi/train/fixed/SONG.STYLE_{a|b}.mid`, as in the SPE paper.
+    """The files `midi/train/fixed/SONG.STYLE_{a|b}.mid`, prepared as for Liutkus et al. 2021.
 
-    Families of styles (`STYLE`, with two songs of each substyle a and b) stay in one split: 5,522,
-    50 and 50 files. Substyles without exactly two songs are left out, and each substyle of a
-    held-out family gives its first song.
+    All songs of a family of styles (`STYLE`) are in the same split. A family has two songs of each
+    substyle, a and b. Substyles without exactly two songs are left out. Of a substyle of validation
+    and test families, only the first song is used. The splits have 5,522, 50 and 50 files.
 
     Args:
         root: the folder that contains `midi`.
-        val_families, test_families: numbers of held-out families.
-        split_seed: seed of the split; 0 draws the paper's families.
+        val_families, test_families: numbers of families for validation and test.
+        split_seed: seed of the split; 0 gives the paper's families.
         skip_bars: bars of count-in to leave out.
-        tracks: `all` five, or `trio`: Bass, Drums and one of the others that has notes, as
-            Accompaniment. It is drawn for each file from its name and `split_seed`. (The SPE paper
-            draws it anew in each epoch.)
+        tracks: `all` five tracks; or `trio`: Bass, Drums, and one of the other tracks that has
+            notes, renamed to Accompaniment. It is chosen by the name of the file and `split_seed`.
+            The paper chooses it anew in each epoch.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class Groove2GrooveMIDI(Corpus):
         ]
 
     def read(self, path: Path) -> Score:
-        """Read one accompaniment, as the tracks Bass, Drums, Guitar, Piano and Strings, or a trio.
+        """Return an accompaniment with the tracks Bass, Drums, Guitar, Piano, Strings, or a trio.
 
-        Tracks of one name are merged, and missing ones are added without notes. The bars of the
-        count-in are cut off with every note that begins in them.
+        Tracks with the same name are merged, and missing tracks are added without notes. The bars
+        of the count-in are removed with all notes that begin in them.
 
         Raises:
-            ValueError: the file cannot be read, or has no more bars than the count-in.
+            UserError: the file cannot be read, or has no bar after the count-in.
         """
         score = read(path)
         bars = score.bar_starts()
@@ -114,40 +114,53 @@ class Groove2GrooveMIDI(Corpus):
 
 
 def draw_trio(tracks: list[Track], key: str) -> list[Track]:
-    """Return Bass, Drums and, as Accompaniment, one of the other tracks, drawn by a hash of `key`.
+    """Return Bass, Drums, and one of the other tracks, chosen by a hash, as Accompaniment.
 
-    A track without notes is taken only if all others have none.
+    A track without notes is chosen only if no other track has notes.
+
+    Args:
+        key: text to hash.
     """
+    rhythm = [track for track in tracks if track.name in ("Bass", "Drums")]
     others = [track for track in tracks if track.name not in ("Bass", "Drums")]
     others = [track for track in others if len(track.notes)] or others
     digest = hashlib.blake2b(key.encode(errors="surrogateescape"), digest_size=8).digest()
-    drawn = others[int.from_bytes(digest) % len(others)]
-    rhythm = [track for track in tracks if track.name in ("Bass", "Drums")]
-    return [*rhythm, replace(drawn, name="Accompaniment")]
+    chosen = others[int.from_bytes(digest) % len(others)]
+    return [*rhythm, replace(chosen, name="Accompaniment")]
 
 
 def split_families(families: Iterable[str], held_out: dict[str, int], seed: int) -> dict[str, str]:
-    """Draw the split of each family: test first, then validation from the rest.
+    """Return the split of each family, chosen at random: first test, then validation.
 
-    The draws are those of the paper's preparation: two permutations by numpy's legacy generator.
+    As in the paper's preparation, there are two permutations by numpy's legacy generator.
+
+    Args:
+        held_out: numbers of `val` and `test` families.
+
+    Raises:
+        UserError: no family remains for training.
     """
-    left = sorted(families)
-    if len(left) <= sum(held_out.values()):
+    remaining = sorted(families)
+    if len(remaining) <= sum(held_out.values()):
         raise UserError(
             f"val_families={held_out['val']}, test_families={held_out['test']}: expected fewer, "
-            f"as there are {len(left)} families of styles"
+            f"as there are {len(remaining)} families of styles"
         )
     generator = np.random.RandomState(seed)
     split_of: dict[str, str] = {}
     for split in "test", "val":
-        left = [left[i] for i in generator.permutation(len(left))]
-        split_of |= dict.fromkeys(left[: held_out[split]], split)
-        left = left[held_out[split] :]
-    return split_of | dict.fromkeys(left, "train")
+        remaining = [remaining[i] for i in generator.permutation(len(remaining))]
+        split_of |= dict.fromkeys(remaining[: held_out[split]], split)
+        remaining = remaining[held_out[split] :]
+    return split_of | dict.fromkeys(remaining, "train")
 
 
 def _style(path: Path) -> tuple[str, str]:
-    """Return the family and substyle in a file's name."""
+    """Return the family and the substyle in the name of a file.
+
+    Raises:
+        UserError: the name has another form.
+    """
     match = _NAME.fullmatch(path.name)
     if match is None:
         raise UserError(f"{path}: expected a name such as maj001.ROCK_a.mid; move the file away")

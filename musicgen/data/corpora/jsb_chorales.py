@@ -1,7 +1,8 @@
-"""The JSB chorales: 382 chorales by J. S. Bach in four voices on the grid of sixteenths.
+"""The JSB chorales: 382 chorales by J. S. Bach in four voices on a grid of sixteenths.
 
-Boulanger-Lewandowski et al. 2012 ("Modeling temporal dependencies in high-dimensional sequences")
-published the split, C.-Z. A. Huang the voices (Huang et al. 2017, "Counterpoint by convolution").
+The split is by Boulanger-Lewandowski et al. 2012 ("Modeling temporal dependencies in
+high-dimensional sequences"), the separated voices are by Huang et al. 2017 ("Counterpoint by
+convolution").
 """
 
 import json
@@ -22,13 +23,13 @@ SOURCE = f"{FILE} of https://github.com/czhuang/JSB-Chorales-dataset"
 
 
 class JSBChorales(Corpus):
-    """The chorales of one JSON file, in the published split.
+    """The chorales of one JSON file, with the published split.
 
-    The file maps the splits to pieces, a piece is a list of frames `[S, A, T, B]` of a sixteenth,
-    and a frame has MIDI pitches, -1 for silence. A split may be absent.
+    The file maps each split to a list of pieces. A piece is a list of frames `[S, A, T, B]`, one
+    for each sixteenth, with MIDI pitches, or -1 for silence. A split may be absent.
 
     Args:
-        root: the file (`.json` or `.json.xz`), or a folder with it under its published name.
+        root: the file (`.json` or `.json.xz`), or a folder that has it under its published name.
     """
 
     def pieces(self) -> list[Piece]:
@@ -40,14 +41,14 @@ class JSBChorales(Corpus):
         ]
 
     def read_piece(self, piece: Piece) -> Score:
-        """Return four tracks, Soprano to Bass; a pitch held over several frames is one note."""
+        """Return the four tracks of a chorale; equal pitches in adjacent frames are one note."""
         split, _, number = piece.name.partition("/")
         return score_of_frames(self._chorales[split][int(number)])
 
     def missing_split(self, split: str) -> str:
         return (
-            f"{self._find()}: has no {split} pieces, and pieces of other splits do not replace "
-            f"them; get {SOURCE}, which has all three splits, or use another split"
+            f"{self._find()}: has no {split} pieces; get {SOURCE}, which has all three splits, or "
+            "use another split"
         )
 
     def _find(self) -> Path:
@@ -60,13 +61,13 @@ class JSBChorales(Corpus):
 
     @cached_property
     def _chorales(self) -> dict[str, list[NDArray[np.int64]]]:
-        """The frames of each piece [num_frames, 4] by split."""
+        """The frames of each piece, [num_frames, 4], by split."""
         path = self._find()
         try:
             data = path.read_bytes()
             content = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
         except (OSError, ValueError, lzma.LZMAError, RecursionError):
-            raise UserError(f"{path}: not JSON, or not complete; get {SOURCE}") from None
+            raise UserError(f"{path}: not JSON, or incomplete; get {SOURCE}") from None
         try:
             splits = {
                 SPLIT_NAMES[name]: [_frames(piece) for piece in content[name]]
@@ -77,16 +78,20 @@ class JSBChorales(Corpus):
                 raise ValueError("no piece")
         except (ValueError, TypeError) as error:
             raise UserError(
-                f"{path}: expected lists of pieces by the keys train, valid and test, and pieces "
-                f"of frames of {NUM_VOICES} MIDI pitches or {SILENCE}, soprano first ({error}); "
-                f"get {SOURCE}"
+                f"{path}: expected the keys train, valid and test with lists of pieces, each a "
+                f"list of frames with {NUM_VOICES} MIDI pitches or {SILENCE}, soprano first "
+                f"({error}); get {SOURCE}"
             ) from None
         return splits
 
 
 def _frames(piece: object) -> NDArray[np.int64]:
-    """Return a piece as an array of pitches and `SILENCE`. [num_frames, 4]."""
-    frames = np.array(piece)  # raises if they differ in length
+    """Return a piece as an array of pitches and `SILENCE`: [num_frames, 4].
+
+    Raises:
+        ValueError: it is not a list of such frames.
+    """
+    frames = np.array(piece)  # raises ValueError if frames differ in length
     valid = frames.ndim == 2 and frames.shape[1] == NUM_VOICES and frames.dtype.kind == "i"
     if not valid or frames.min() < SILENCE or frames.max() > 127:
         raise ValueError(f"not a piece: {str(piece)[:40]}")

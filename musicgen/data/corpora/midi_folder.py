@@ -1,4 +1,4 @@
-"""Any folder of MIDI files and printed scores."""
+"""The corpus of a user: any folder of MIDI files and printed scores."""
 
 import os
 import re
@@ -13,13 +13,15 @@ from musicgen.midi import Score, find_music, read
 class MidiFolder(Corpus):
     """The MIDI files and printed scores below a folder.
 
-    Top folders named train, val (valid, validation) and test are its split, else groups are split.
+    Folders train, val (or valid, validation) and test directly below `root` define the split. Other
+    files are split at random, by group.
 
     Args:
-        group: regular expression on the path below `root`: files with the same first captured
-            group (or whole match) stay in one split. `^([^/]+)/` keeps a folder per artist
-            together. None makes each file a group of its own.
-        exclude: names of files to leave out, or a file with them, one a line.
+        root: the folder.
+        group: regular expression on the path below `root`. Files with the same first captured group
+            (or match, without a group) are in the same split: `^([^/]+)/` keeps the folder of an
+            artist together. None: each file is its own group.
+        exclude: names of files to leave out, or a file with one name per line.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class MidiFolder(Corpus):
         return self.kept(pieces)
 
     def find_files(self) -> list[Path]:
+        """Return the paths of the pieces."""
         return find_music(self.root)
 
     def _group_of(self, name: str) -> str:

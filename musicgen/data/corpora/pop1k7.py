@@ -19,11 +19,11 @@ FOLDER = "midi_analyzed"
 
 
 class Pop1K7(Corpus):
-    """The songs of Pop1K7, each a group of its own.
+    """The songs of Pop1K7; each is its own group.
 
     Args:
-        root: the folder that contains `midi_analyzed`, at any depth.
-        exclude: names of files to leave out, or a file with them, one a line.
+        root: a folder that contains `midi_analyzed`, at any depth.
+        exclude: names of files to leave out, or a file with one name per line.
     """
 
     def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
@@ -40,13 +40,12 @@ class Pop1K7(Corpus):
         return self.kept([Piece(name, path, name) for name, path in names.items()])
 
     def read(self, path: Path) -> Score:
-        """Read one song, from the bar in which its first note sounds.
+        """Return a song, from the bar in which its first note begins.
 
-        Ticks follow the tracked beats, 4 to a bar from tick 0. Time signatures are left out: most
-        files have a second one, which begins one to three beats off these bars. Notes keep their
-        small deviations from the grid.
-        One up to half a sixteenth ahead of the first bar is moved to its start, as is the chord
-        that holds there. Of the markers only chords, such as `A_M7_A`, are kept.
+        Ticks follow the tracked beats, with four beats in a bar from tick 0 on. Time signatures are
+        removed: most files have a second one, which begins one to three beats off these bars. Notes
+        keep their small deviations from the grid, except that notes up to half a sixteenth before
+        the first bar are moved to its beginning. Only markers of chords, such as `A_M7_A`, remain.
         """
         score = read(path)
         onsets = [track.notes["onset"].min() for track in score.tracks if len(track.notes)]

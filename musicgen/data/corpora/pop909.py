@@ -19,11 +19,11 @@ SOURCE = "the folder POP909 of the GitHub repository music-x-lab/POP909-Dataset"
 BEATS_FILE = "beat_midi.txt"
 CHORDS_FILE = "chord_midi.txt"
 BAR_BEATS = 4
-# A note may come half a sixteenth ahead of its bar.
+# A note may begin half a sixteenth before its bar.
 EARLY_BEATS = 1 / 8
 VELOCITY_RANGE = (40, 86)
 
-# Harte's qualities to those of REMI's chord vocabulary, which has no sixths nor suspended seventh.
+# Qualities in Harte's notation -> REMI's vocabulary, without sixth chords and suspended sevenths.
 _QUALITIES = {
     "maj": "M", "maj6": "M", "maj7": "M7", "7": "7", "min": "m", "min6": "m", "min7": "m7",
     "minmaj7": "m", "dim": "o", "dim7": "o7", "hdim7": "/o7", "aug": "+", "sus2": "sus2",
@@ -34,11 +34,11 @@ IntArray = NDArray[np.int64]
 
 
 class POP909(Corpus):
-    """The songs of POP909 in duple metre.
+    """The songs of POP909 in 4/4.
 
     Args:
-        root: the folder that contains the songs' folders, 001 to 909, at any depth.
-        exclude: names of songs to leave out, such as `018`, or a file with them, one a line.
+        root: a folder that contains the folders of songs, 001 to 909, at any depth.
+        exclude: names of songs to leave out, such as `018`, or a file with one name per line.
     """
 
     def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
@@ -52,16 +52,16 @@ class POP909(Corpus):
         return self.kept([Piece(song.name, song, song.name) for song in songs])
 
     def read(self, path: Path) -> Score:
-        """Read one song as a 4/4 score of 480 ticks a beat, from the annotated beats.
+        """Return a song as a score in 4/4 with 480 ticks per beat, by the annotated beats.
 
-        The MIDI file's own ticks do not follow the music's beats. Each onset is therefore
+        Ticks of the MIDI file do not follow the beats of the music. Each onset is therefore
         interpolated between the two annotated beats around it, and durations are measured in beats.
-        A bar begins at each annotated downbeat: bars of more than 4 beats are split, shorter ones
-        are padded with silence, and beats before the first downbeat end a bar. The first bar is the
-        one in which the first note sounds.
+        A bar begins at each annotated downbeat. Bars of more than 4 beats are split, and shorter
+        ones are padded with silence. Beats before the first downbeat are the end of a bar. The
+        score begins with the bar of the first note.
 
-        - Tempo: the mean over each bar, where it changes. Tempi per beat would follow the beat
-          tracker's errors rather than the music.
+        - Tempo: the mean over each bar, where it changes. A tempo for each beat would follow errors
+          of the beat tracker rather than the music.
         - Chords: markers such as `A_M7` or `N_N` where they change, without inversions.
         - Velocities: rescaled linearly over the whole song to 40–86.
         - Tracks: MELODY, BRIDGE and PIANO.
@@ -72,7 +72,7 @@ class POP909(Corpus):
                 notation).
 
         Raises:
-            ValueError: a file is missing or malformed, or the song is not in 4/4.
+            UserError: a file is missing or malformed, or the song is not in 4/4.
         """
         score = read(path / f"{path.name}.mid")
         if not score.num_notes:
@@ -95,11 +95,13 @@ class POP909(Corpus):
             notes = track.notes
             notes["onset"] = np.maximum(0, _ticks(start, bars))
             notes["duration"] = np.maximum(1, np.rint((end - start) * TICKS_PER_BEAT))
-            # A song of one velocity gets the highest.
+            # If all velocities of a song are equal, they become the highest.
             notes["velocity"] = np.rint(np.interp(notes["velocity"], span, VELOCITY_RANGE))
             track.notes = sort_notes(notes)
-        metre = [TimeSignature(0, BAR_BEATS, 4)]
-        piece = Score(TICKS_PER_BEAT, score.tracks, time_signatures=metre, repairs=score.repairs)
+        signatures = [TimeSignature(0, BAR_BEATS, 4)]
+        piece = Score(
+            TICKS_PER_BEAT, score.tracks, time_signatures=signatures, repairs=score.repairs
+        )
         piece.tempos = _tempos(beats, bars)
         chord_times, chords = _read_chords(path / CHORDS_FILE)
         piece.markers = _markers(_ticks(np.rint(beat_of(chord_times)), bars), chords, piece.end)
@@ -107,11 +109,15 @@ class POP909(Corpus):
 
 
 def _read_beats(path: Path) -> tuple[FloatArray, IntArray]:
-    """Return the seconds of every beat [num_beats], and the downbeats' indices [num_downbeats]."""
+    """Return the time of every beat in seconds [num_beats], and the indices of the downbeats.
+
+    Raises:
+        UserError: the file is missing or malformed, or most bars do not have 4 beats.
+    """
     try:
         beats, _, flags = np.array(_rows(path), dtype=np.float64).T
     except (OSError, ValueError):
-        raise UserError(f"{path}: expected three numbers a line; get {SOURCE}") from None
+        raise UserError(f"{path}: expected three numbers per line; get {SOURCE}") from None
     downbeats = np.flatnonzero(flags)
     if len(downbeats) < 2 or not (np.diff(beats) > 0).all():
         raise UserError(f"{path}: expected increasing times with downbeats; get {SOURCE}")
@@ -122,22 +128,32 @@ def _read_beats(path: Path) -> tuple[FloatArray, IntArray]:
 
 
 def _read_chords(path: Path) -> tuple[FloatArray, list[str]]:
-    """Return the seconds at which chords begin [num_chords], and their names."""
+    """Return the times at which chords begin, in seconds [num_chords], and their names.
+
+    Raises:
+        UserError: the file is missing or malformed.
+    """
     try:
         rows = _rows(path)
-        return np.array([float(start) for start, _, _ in rows]), [_chord(row[2]) for row in rows]
+        starts = np.array([float(start) for start, _, _ in rows])
+        return starts, [_chord(label) for _, _, label in rows]
     except (OSError, ValueError, LookupError) as error:
         raise UserError(
-            f"{path}: expected start, end and chord a line ({error}); get {SOURCE}"
+            f"{path}: expected start, end and chord on each line ({error}); get {SOURCE}"
         ) from None
 
 
 def _rows(path: Path) -> list[list[str]]:
+    """Return the words of each line that is not empty."""
     return [line.split() for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
 def _chord(label: str) -> str:
-    """Convert Harte's notation to REMI's: `Bb:min7/b3` to `A#_m7`, `N` to `N_N`."""
+    """Return a chord of Harte's notation in REMI's: `A#_m7` for `Bb:min7/b3`, `N_N` for `N`.
+
+    Raises:
+        LookupError: the vocabulary has no such chord.
+    """
     root, _, quality = label.partition("/")[0].partition(":")
     if root == "N":
         return "N_N"
@@ -150,7 +166,7 @@ def _chord(label: str) -> str:
 def _bars(downbeats: IntArray, onsets: FloatArray) -> IntArray:
     """Return the beats at which bars begin [num_bars], from the bar of the first onset on.
 
-    Beat 0 is the first annotated one; bars before it begin at negative beats.
+    Beats count from the first annotated one. Bars before it begin at negative beats.
     """
     first, last = onsets.min() + EARLY_BEATS, onsets.max() + EARLY_BEATS
     num_before = max(0, int(np.ceil((downbeats[0] - first) / BAR_BEATS)))
@@ -162,14 +178,18 @@ def _bars(downbeats: IntArray, onsets: FloatArray) -> IntArray:
 
 
 def _ticks(beats: FloatArray, bars: IntArray) -> IntArray:
-    """Convert beats to ticks of a score whose bars all have 4 beats; negative before its start."""
+    """Return beats as ticks of a score whose bars all have 4 beats; negative before its first bar.
+
+    Args:
+        bars: beats at which bars begin [num_bars].
+    """
     bar = np.maximum(0, np.searchsorted(bars, beats + EARLY_BEATS, side="right") - 1)
     in_bar = beats - bars[bar]
     return np.rint((BAR_BEATS * bar + in_bar) * TICKS_PER_BEAT).astype(np.int64)
 
 
 def _tempos(beats: FloatArray, bars: IntArray) -> NDArray[np.void]:
-    """Return the mean tempo of each bar, to 0.1 bpm, where it changes."""
+    """Return tempo changes: the mean tempo of each bar, rounded to 0.1 bpm."""
     from scipy.interpolate import make_interp_spline  # slow to import
 
     seconds_of = make_interp_spline(np.arange(len(beats)), beats, k=1)
@@ -182,10 +202,10 @@ def _tempos(beats: FloatArray, bars: IntArray) -> NDArray[np.void]:
 
 
 def _markers(ticks: IntArray, chords: list[str], end: int) -> list[Marker]:
-    """Return chords where they change, from tick 0 until the last note ends."""
+    """Return markers where the chord changes, from tick 0 until the last note ends."""
     markers: list[Marker] = []
     for tick, chord in zip(np.maximum(0, ticks).tolist(), chords, strict=True):
-        if markers and markers[-1].tick == tick:  # before the first bar: the last one holds
+        if markers and markers[-1].tick == tick:  # of the chords before tick 0, the last applies
             markers.pop()
         if tick < end and (not markers or markers[-1].text != chord):
             markers.append(Marker(tick, chord))

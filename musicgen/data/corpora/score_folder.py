@@ -15,17 +15,20 @@ _HEADER_BYTES = 2**14
 
 
 class ScoreFolder(MidiFolder):
-    """Some of the printed scores below a folder.
+    """Printed scores below a folder, selected by path and header.
 
     Args:
-        source: where to get the folder.
-        files: regular expression on the path below `root`; others are left out.
-        group: as for `MidiFolder`.
-        header: regular expression on the first lines of a file; others are left out. None: all.
-        work: regular expression on the path: of the files with the same groups, editions of one
-            work, the first by name is read. None: all.
-        val_groups: groups for validation, all others for training. None: as the loader draws them.
-        repeats: as for `read_score`.
+        root: the folder.
+        source: where to download it; for the message if it is missing.
+        files: regular expression on the path below `root`. Other files are left out.
+        group: as in `MidiFolder`.
+        header: regular expression on the first 16 KiB of a file. Other files are left out. None:
+            use all.
+        work: regular expression on the path. Files with the same captured groups are editions of
+            one work, of which the first by name is used. None: use all.
+        val_groups: groups for validation; all others are for training. None: split at random.
+        repeats: whether repeats are played, as in `read_score`.
+        exclude: as in `MidiFolder`.
     """
 
     def __init__(
@@ -69,8 +72,11 @@ class ScoreFolder(MidiFolder):
             return pieces
         groups = [piece.group for piece in pieces]
         if unknown := set(chosen).difference(groups):
-            raise ParameterError("val_groups", min(unknown), f"expected groups, as {groups[:1]}")
-        return [replace(p, split="val" if p.group in chosen else "train") for p in pieces]
+            expected = f"expected groups such as {groups[:1]}"
+            raise ParameterError("val_groups", min(unknown), expected)
+        return [
+            replace(piece, split="val" if piece.group in chosen else "train") for piece in pieces
+        ]
 
     def read(self, path: Path) -> Score:
         return read_score(path, repeats=self.repeats)

@@ -1,4 +1,4 @@
-"""Several corpora as one."""
+"""A corpus that combines several corpora."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,13 +11,13 @@ from musicgen.validation import check_choice, check_float
 
 
 class Songbook(Corpus):
-    """Several corpora as one. The name of a piece begins with that of its corpus.
+    """A corpus that combines several corpora. Names of pieces begin with the name of their corpus.
 
     Args:
-        root: folder below which the corpora's own folders are, unless they are absolute.
-        corpora: by name.
-        weights: how often the pieces of a corpus occur in the songbook, by its name: 2 repeats
-            each, .5 takes every other one. Once by default.
+        root: folder to which the folders of the corpora are relative.
+        corpora: the corpora, by name.
+        weights: how often the pieces of a corpus occur, by its name: 2 repeats each piece, .5 uses
+            every second one; 1 by default.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Songbook(Corpus):
         pieces = []
         for name, corpus in self.corpora.items():
             with parameter_of(f"corpora.{name}"):
-                of_corpus = corpus.pieces()
-            times, part = divmod(self.weights.get(name, 1), 1)
-            copies = [of_corpus] * int(times)
-            copies.append(evenly_spaced(of_corpus, round(part * len(of_corpus))))
+                corpus_pieces = corpus.pieces()
+            times, fraction = divmod(self.weights.get(name, 1), 1)
+            copies = [corpus_pieces] * int(times)
+            copies.append(evenly_spaced(corpus_pieces, round(fraction * len(corpus_pieces))))
             for copy, chosen in enumerate(copies):
                 folder = f"{name} {copy + 1}" if copy else name
                 for piece in chosen:

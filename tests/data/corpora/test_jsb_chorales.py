@@ -92,7 +92,7 @@ def test_a_changed_file_is_read_again(tmp_path, content):
 def test_other_json_raises_one_clear_line(tmp_path, content):
     path = write(tmp_path / "my.json", content)
     message = (
-        "expected lists of pieces by the keys train, valid and test, and pieces of frames of 4"
+        "expected the keys train, valid and test with lists of pieces, each a list of frames with 4"
     )
     with pytest.raises(UserError, match=rf"^{path}: {message} MIDI pitches.*get Jsb16th"):
         JSBChorales(path).pieces()
@@ -102,5 +102,5 @@ def test_other_json_raises_one_clear_line(tmp_path, content):
 def test_damaged_files_raise(tmp_path, data):
     path = tmp_path / ("a.json" if data[:1] == b"[" else "a.json.xz")
     path.write_bytes(data)
-    with pytest.raises(UserError, match="not JSON, or not complete"):
+    with pytest.raises(UserError, match="not JSON, or incomplete"):
         JSBChorales(path).pieces()

@@ -43,7 +43,7 @@ def test_lieder_are_grouped_by_composer(clone):
     assert {piece.split for piece in pieces} == {None}
     pieces = open_corpus("openscore_lieder", root, val_groups=["Wolf"]).pieces()
     assert [piece.split for piece in pieces] == ["train", "train", "val"]
-    with pytest.raises(UserError, match=r"val_groups=Hugo: expected groups, as \['Lang'\]"):
+    with pytest.raises(UserError, match=r"val_groups=Hugo: expected groups such as \['Lang'\]"):
         open_corpus("openscore_lieder", root, val_groups=["Wolf", "Hugo"]).pieces()
 
 
