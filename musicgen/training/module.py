@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from musicgen.batches import Batch
 from musicgen.checkpoints import CONTENT_KEY, CheckpointContent
+from musicgen.console import warn
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
@@ -196,6 +197,18 @@ class TrainingModule(pl.LightningModule):
         return saved == here
 
     def on_train_start(self) -> None:
+        if self._settings_changed:
+            self._apply_new_settings()
+        batches, number = self.trainer.num_training_batches, self.trainer.accumulate_grad_batches
+        if batches % number and self.trainer.is_global_zero:
+            warn(
+                f"trainer.accumulate_grad_batches={number}: an epoch has {batches} batches, so its "
+                f"last step takes only {batches % number} of them; "
+                f"loader.batches_per_epoch={max(1, batches // number) * number} makes all steps "
+                "equal"
+            )
+
+    def _apply_new_settings(self) -> None:
         """Apply the settings that are new in a resumed run, whose state was restored before.
 
         The optimizer keeps its moments, and the schedule its step.
@@ -203,8 +216,6 @@ class TrainingModule(pl.LightningModule):
         Raises:
             UserError: the learning rate of the schedule's step cannot be computed from the step.
         """
-        if not self._settings_changed:
-            return
         (scheduler,) = (config.scheduler for config in self.trainer.lr_scheduler_configs)
         if not isinstance(scheduler, LambdaLR):
             raise UserError(

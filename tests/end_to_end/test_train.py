@@ -62,7 +62,10 @@ def test_a_refused_resume_changes_nothing(here, workplace):
     (workplace / "empty").mkdir()
     for arguments, parts in (
         (["model.dim=32"], ["the run has model.dim=16 (not 32)", "may change trainer"]),
-        (["trainer.max_steps=3"], ["max_steps=3: the run has taken ", " steps already; give more"]),
+        (
+            ["trainer.max_steps=3"],
+            ["max_steps=3: the run has taken ", " steps already; give a larger number"],
+        ),
         (["position=rope"], ["the run has model.position=SineSPE (not RoPE)"]),
         (["tokenizer=remi_notes"], ["checkpoint's vocabulary (", "use the tokenizer"]),
         (["loader.limits.min_notes=1000000", "trainer.max_steps=9"], ["none of 6"]),

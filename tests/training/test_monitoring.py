@@ -40,6 +40,18 @@ def test_costs_count_steps_and_earlier_sessions():
     assert 0.1 < logged["train/gigabytes"][0] < 100
 
 
+def test_the_rate_of_an_accumulated_step_is_logged_once(run, tmp_path, capsys):
+    settings = ("trainer.max_steps=4", "loader.batches_per_epoch=5")
+    run("run", *settings, "trainer.accumulate_grad_batches=3", "scheduler=constant")
+    with (tmp_path / "run/metrics.csv").open(newline="") as file:
+        rates = [row["step"] for row in csv.DictReader(file) if row["lr-MuonAdamW/matrices"]]
+    assert rates == ["0", "1", "2", "3"]
+    told = "accumulate_grad_batches=3: an epoch has 5 batches, so its last step takes only 2 of"
+    assert told in capsys.readouterr().err
+    run("all", *settings, "trainer.accumulate_grad_batches=5")
+    assert "batches, so its last step" not in capsys.readouterr().err
+
+
 def test_samples_are_written_and_change_nothing(run, tmp_path):
     plain, sampled = run("plain", *STEPS), run("sampled", *STEPS, *SAMPLES)
     for step in range(4):

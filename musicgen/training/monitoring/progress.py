@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
 from musicgen.batches import Batch
@@ -113,6 +113,16 @@ def peak_memory(device: torch.device) -> int | None:
 
 def _clocks() -> dict[str, float]:
     return {"seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
+
+
+class LogRate(LearningRateMonitor):
+    """Lightning's log of learning rates, once for a step whose gradients are accumulated."""
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if batch_idx % trainer.accumulate_grad_batches == 0:
+            super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
 
 
 class RunProgress(ProgressBar):
