@@ -25,6 +25,8 @@ from musicgen.cli.arguments import (
 )
 from musicgen.cli.errors import USER_ERROR, check_types, one_line_errors
 from musicgen.cli.known_settings import check_known
+from musicgen.cli.sweeps import record_job
+from musicgen.console import recorded
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
 from musicgen.run_folders import job_id, run_id
@@ -37,22 +39,33 @@ def run(name: str) -> None:
     2; Ctrl-C and SIGTERM end it with one line and status 130. Other exceptions show their
     traceback. A sweep goes on after a `UserError`, and ends with status 2.
     """
-    failed: list[Path] = []  # folders of the sweep's jobs that failed
 
     def job(cfg: DictConfig) -> Any:
         folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has created it
         cleanup = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
+        with cleanup, one_line_errors(name), isolated_job():
+            check_known(cfg, name)
+            check_types(cfg)
+            return import_module(f"musicgen.cli.{name}").main(cfg)
+
+    def job_of_sweep(cfg: DictConfig) -> float:
+        messages: list[str] = []
         try:
-            with cleanup, one_line_errors(name), isolated_job():
-                check_known(cfg, name)
-                check_types(cfg)
-                return import_module(f"musicgen.cli.{name}").main(cfg)
+            with recorded(messages.append):
+                score = job(cfg)
         except SystemExit as stop:
-            if stop.code != USER_ERROR or HydraConfig.get().mode != RunMode.MULTIRUN:
+            if stop.code != USER_ERROR:
                 raise
-            failed.append(folder)
+            record_job(messages[-1], None)
             mode = OmegaConf.select(cfg, "callbacks.best.mode")
             return -math.inf if mode == "max" else math.inf  # a score that a search avoids
+        ends = [each for each in messages if each.startswith("ended at")]
+        record_job(ends[-1] if ends else "done", score)
+        return score
+
+    def task(cfg: DictConfig) -> Any:
+        in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
+        return job_of_sweep(cfg) if in_sweep else job(cfg)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -67,9 +80,7 @@ def run(name: str) -> None:
         elif name == "train":
             arguments = with_trainer_arguments(resumed_arguments(arguments))
         sys.argv[1:] = arguments
-        hydra.main(str(CONF), name, version_base="1.3")(job)()
-    if failed:
-        sys.exit(USER_ERROR)
+        hydra.main(str(CONF), name, version_base="1.3")(task)()
 
 
 @contextmanager

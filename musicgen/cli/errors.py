@@ -39,6 +39,8 @@ _NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG")
 _PACKAGE = str(Path(__file__).parents[1])
 _NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
 _PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
+_EXTRAS = {"optuna": "optuna", "submitit": "slurm"}  # of this package, for plugins of Hydra
+_PLUGINS = {"launcher": ("joblib", "ray", "rq"), "sweeper": ("ax", "nevergrad")}
 _FULL_KEY = re.compile(r"^ *full_key: (\S+)$", re.M)  # in messages of Hydra and OmegaConf
 
 
@@ -95,14 +97,24 @@ def _configuration_line(error: BaseException, text: str) -> str | None:
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
         if group == "hydra":
-            extras = "pip install -e '.[optuna,slurm]'"
-            return f"hydra/{name}: not installed; run: {extras}"
+            package = _plugin(name)
+            missing = f"hydra/{name.replace('/', '=')}: not installed; run: pip install {package}"
+            return missing if package else text
         return f"{group}={name}: expected one of {', '.join(choices(group))}"
     if text.startswith("Config group override must be"):  # Hydra's, of null and of numbers
         return _wrong_choices(sys.argv) or text
     if isinstance(error, hydra.errors.OverrideParseException) and not text.startswith("Ambiguous"):
         return f"{error.override}: Hydra cannot read it; quote names with brackets, commas or signs"
     return None
+
+
+def _plugin(choice: str) -> str | None:
+    """Return what pip installs for a choice such as `launcher/joblib`; None if none is known."""
+    kind, _, name = choice.partition("/")
+    plugin = name.partition("_")[0]  # of submitit_slurm and submitit_local, for example
+    if plugin in _EXTRAS:
+        return f"-e '.[{_EXTRAS[plugin]}]'"
+    return f"hydra-{plugin}-{kind}" if plugin in _PLUGINS.get(kind, ()) else None
 
 
 def _wrong_choices(arguments: Sequence[str]) -> str:

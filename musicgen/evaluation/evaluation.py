@@ -42,7 +42,7 @@ from musicgen.evaluation.names import (
 )
 from musicgen.evaluation.position_loss import curve_of, plot_loss_curves
 from musicgen.evaluation.references import SPLITS
-from musicgen.evaluation.runs import SAME_PIECES, Run, open_runs, short_paths
+from musicgen.evaluation.runs import SAME_PIECES, Run, open_runs, short_paths, unequal_steps
 from musicgen.evaluation.verdict import Judgement, judge, judge_differences
 from musicgen.files import write_text
 from musicgen.metrics.position_loss import unit_values
@@ -134,9 +134,10 @@ def evaluation(
     rows, title, judgements = judge_runs(runs, results, out, seed=inputs.seed)
     plot = write_curves(results, out, runs[0].model.training_length)
     summary = verdict_section(judgements, readable(rows), plot)
-    write_text(out / PAGE, render_report(title=title, pieces=shown, metadata={}, summary=summary))
-    log_verdict(judgements)
-    log(f"open {out / PAGE}")
+    notices = unequal_steps([run.model for run in runs])
+    page = render_report(title=title, pieces=shown, metadata={}, notices=notices, summary=summary)
+    write_text(out / PAGE, page)
+    log_verdict(judgements, out / PAGE)
     return rows
 
 
@@ -145,11 +146,12 @@ def with_label(pieces: Sequence[ReportPiece], label: str) -> list[ReportPiece]:
     return [replace(piece, title=f"{piece.title} ({label})") for piece in pieces]
 
 
-def log_verdict(judgements: Sequence[Judgement]) -> None:
-    """Log each question with its answer, figures and advice."""
+def log_verdict(judgements: Sequence[Judgement], page: Path) -> None:
+    """Log each question with its answer, figures and advice, and where the page is."""
     for each in judgements:
         advice = f". {each.advice}." if each.advice else ""
         log(f"{each.question} {each.answer}: {each.figures}{advice}")
+    log(f"open {page}")
 
 
 def shared_held_out(runs: Sequence[Run], split: str) -> HeldOut:

@@ -78,7 +78,22 @@ def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
                 f"runs: {model.path} was trained with another vocabulary, corpus or split than "
                 f"{models[0].path}; {SAME_PIECES}"
             )
+    for notice in unequal_steps(models):
+        warn(notice)
     return models
+
+
+def unequal_steps(models: Sequence[MusicModel]) -> list[str]:
+    """Return a notice if `minutes=` ended runs after different numbers of steps, or nothing."""
+    steps = {model.content.steps for model in models}
+    if len(steps) == 1 or not any(model.content.config.get("minutes") for model in models):
+        return []
+    names = zip(name_runs(models), models, strict=True)
+    each = ", ".join(f"{name.name} {model.content.steps:,}" for name, model in names)
+    return [
+        f"minutes= ends a run by the clock, so the compared models have taken different numbers of "
+        f"steps: {each}; for equal steps, train them with minutes=null trainer.max_steps=N"
+    ]
 
 
 def initial_model(model: MusicModel) -> MusicModel | None:

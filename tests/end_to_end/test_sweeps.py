@@ -1,5 +1,6 @@
 """Sweeps: a folder a job, and searches with Optuna."""
 
+import re
 import shutil
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 import yaml
 from hydra import compose, initialize_config_dir
 
+from musicgen.files import read_csv
 from tests.conftest import ROOT
 from tests.end_to_end.command_line import TINY, assert_one_line, succeed
 
@@ -27,12 +29,41 @@ def test_a_sweep_goes_on_after_an_impossible_combination_and_keeps_other_runs(he
     assert sweep.name.endswith("_multirun")
     assert [path.name for path in sweep.iterdir() if path.is_dir()] == ["1"]
     assert not (sweep / "1/metrics.csv").exists()
+    refused, ended = read_csv(sweep / "jobs.csv")
+    assert refused["outcome"].startswith("error: position=alibi acts on attention logits")
+    assert ended["outcome"].startswith("ended at step 4, after")
+    assert 0 < float(ended["score"]) < 10
+    assert re.search(r"0 │ position=alibi │ error: .*n/a", done.stdout)
+    assert re.search(r"1 │ position=none +│ ended at step 4, ", done.stdout)
     before = weights(sweep / "1")
     done = here(workplace, "train.py", *arguments, "seed=3", f"hydra.sweep.dir={sweep}")
     assert done.returncode == 2
     assert f"{sweep}/1 holds another run" in done.stderr
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(sweep / "1").items())
     shutil.rmtree(sweep)
+
+
+def test_a_sweep_without_a_job_is_an_error(here, tmp_path):
+    done = here(tmp_path, "train.py", "-m", "experiment=glob(nothing*)", "seed=1,2")
+    assert_one_line(done, "experiment=glob(nothing*): matches no choice; the sweep has no job")
+
+
+@pytest.mark.parametrize(
+    ("choice", "cure"),
+    [
+        (
+            "launcher=joblib",
+            "hydra/launcher=joblib: not installed; run: pip install hydra-joblib-l",
+        ),
+        (
+            "launcher=submitit_x",
+            "launcher=submitit_x: not installed; run: pip install -e '.[slurm]'",
+        ),
+        ("launcher=joblob", "Could not find 'hydra/launcher/joblob'"),
+    ],
+)
+def test_a_launcher_that_is_missing_is_named_with_its_package(here, tmp_path, choice, cure):
+    assert_one_line(here(tmp_path, "train.py", "-m", f"hydra/{choice}"), cure)
 
 
 def test_a_search_finds_the_best(here, workplace):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from musicgen.errors import UserError
-from musicgen.evaluation.runs import name_runs
+from musicgen.evaluation.runs import name_runs, unequal_steps
 
 
 @pytest.fixture
@@ -69,3 +69,14 @@ def test_a_strangers_arguments_are_plain_text(names, tmp_path, monkeypatch):
     stored.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"overrides\.yaml: a link out of \S*/0; remove it"):
         names(["a=2"], ["a=1"])
+
+
+def test_runs_that_the_clock_ended_after_different_steps_are_named():
+    def model(name: str, steps: int, minutes: float | None) -> Any:
+        content = SimpleNamespace(config={"minutes": minutes}, identity=name, steps=steps)
+        return SimpleNamespace(path=Path(name), content=content)
+
+    (told,) = unequal_steps([model("fast", 1200, 3), model("slow", 800, 3)])
+    assert "different numbers of steps: fast 1,200, slow 800;" in told
+    assert unequal_steps([model("fast", 800, 3), model("slow", 800, 3)]) == []
+    assert unequal_steps([model("best", 1200, None), model("early", 800, None)]) == []
