@@ -1,1 +1,1 @@
-"""Measures: pure functions of Scores and arrays."""
+"""Formulas of measures, as pure functions of scores and arrays."""

@@ -1,8 +1,9 @@
 """Translation invariance T and monotonicity M of attention, and the half width of kernels.
 
-T and M are defined by Wang et al. (2021), and measured by identical-word probing as in Liutkus et
-al. 2021, table 7: between copies of one token, attention depends only on positions. The published
-values are of weights before normalisation; here weights are relative to the query's own.
+T and M are defined by Wang et al. (2021). They are measured by identical-word probing as in Liutkus
+et al. 2021, table 7: in a sequence that repeats one token, attention depends only on positions. The
+published values use weights before normalisation. Here the weights of a query are divided by its
+weight on its own token.
 """
 
 from itertools import pairwise
@@ -17,9 +18,14 @@ _ROUNDING = 1e-9
 
 
 def by_offset(attention: FloatArray, queries: slice, max_offset: int) -> FloatArray:
-    """Return the weights of some queries, ordered by how far back the key is.
+    """Return the weights of some queries by offset, the distance from the query back to the key.
 
-    [..., L, L], query and key -> [..., Q, max_offset], NaN where there is no key.
+    Args:
+        attention: [..., L, L], query and key.
+        queries: Q of the queries.
+
+    Returns:
+        [..., Q, max_offset], NaN where there is no key.
     """
     m = np.arange(attention.shape[-1])[queries, None]
     n = m - np.arange(max_offset)
@@ -27,15 +33,15 @@ def by_offset(attention: FloatArray, queries: slice, max_offset: int) -> FloatAr
 
 
 def translation_invariance(weights: FloatArray, tolerance: FloatArray | float = 0) -> FloatArray:
-    """Return T: the mean variance of the weights of an offset, over the variance of all weights.
+    """Return T: the mean variance of weights at the same offset, over the variance of all weights.
 
-    0 if weights depend only on the offset. Variances are those of populations, and offsets are
-    weighted by their number of weights. NaN if no weight differs from the mean by more than the
-    tolerance.
+    It is 0 if weights depend only on the offset. Variances are those of populations, and offsets
+    are weighted by their number of weights. T is NaN if no weight differs from the mean by more
+    than the tolerance.
 
     Args:
-        weights: see `by_offset`. [..., Q, offsets]
-        tolerance: [...]
+        weights: [..., Q, offsets], see `by_offset`.
+        tolerance: [...].
     """
     masked = np.ma.masked_invalid(weights)
     within = (masked.var(-2) * masked.count(-2)).sum(-1)
@@ -49,11 +55,12 @@ def translation_invariance(weights: FloatArray, tolerance: FloatArray | float = 
 def monotonicity(weights: FloatArray, tolerance: FloatArray | float = 0) -> FloatArray:
     """Return M: the share of pairs of keys of a query in which the farther key has more weight.
 
-    0 if weights never increase with the offset, 1 if they always do. NaN if no query has two keys.
+    It is 0 if weights never increase with the offset, and 1 if they always do. M is NaN if no query
+    has two keys.
 
     Args:
-        weights: see `by_offset`. [..., Q, offsets]
-        tolerance: weights that increase by no more than this are equal. [...]
+        weights: [..., Q, offsets], see `by_offset`.
+        tolerance: [...]. Weights that differ by no more than this are equal.
     """
     counts = (~np.isnan(weights)).sum(-1)
     pairs = (counts * (counts - 1) / 2).sum(-1)
@@ -66,10 +73,13 @@ def monotonicity(weights: FloatArray, tolerance: FloatArray | float = 0) -> Floa
 
 
 def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[str, Any]]:
-    """Return the lowest T and M of the heads [H, L, L] in the ranges of Liutkus et al.'s table 7.
+    """Return the lowest T and the lowest M over heads, in the ranges of Liutkus et al., table 7.
 
-    With the training length N, queries are those before N/2, from there to N, and beyond; keys are
-    fewer than N/16, N/4 and N/2 tokens before them.
+    With the training length N, the ranges of queries are from 0 to N/2, from N/2 to N, and beyond.
+    Keys are fewer than N/16, N/4 and N/2 tokens before them.
+
+    Args:
+        attention: weights of the heads [H, L, L].
     """
     half, length = training_length // 2, attention.shape[-1]
     starts = sorted({0, half, training_length, length} & set(range(length + 1)))
@@ -87,12 +97,12 @@ def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[st
 
 
 def half_width(size: FloatArray) -> FloatArray:
-    """Return the lag at which the size |p| of a kernel has fallen to half of |p(0)|.
+    """Return the lag at which the size |p| of a kernel has fallen to half of |p(0)|: [...].
 
-    It is interpolated linearly. Infinite if there is no such lag, NaN if p(0) = 0.
+    It is interpolated linearly. It is infinite if there is no such lag, and NaN if p(0) = 0.
 
     Args:
-        size: at the lags 0, 1, … [..., N] -> [...]
+        size: |p| at the lags 0, 1, …, [..., N].
     """
     half = size[..., :1] / 2
     fallen = size <= half

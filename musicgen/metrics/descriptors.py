@@ -1,6 +1,6 @@
 """Descriptors of pieces, and distances between the distributions of two sets of pieces.
 
-Undefined values, such as those of drums in a piece without drums, are NaN.
+Undefined values, such as a descriptor of drums in a piece without drums, are NaN.
 """
 
 from typing import Any
@@ -28,9 +28,9 @@ _TIMES = (
 
 
 def muspy_descriptors(score: Score) -> dict[str, float]:
-    """Return muspy's metrics of a piece (Dong et al. 2020).
+    """Return the metrics of the package muspy for a piece (Dong et al. 2020), by name.
 
-    `groove_consistency` is of bars of 4 beats, `drum_in_pattern_rate` of duple time.
+    `groove_consistency` assumes bars of 4 beats, and `drum_in_pattern_rate` duple time.
     """
     import muspy  # slow to import, and large
 
@@ -44,36 +44,39 @@ def muspy_descriptors(score: Score) -> dict[str, float]:
     values = {}
     with np.errstate(all="ignore"):
         for names, num_notes in ((_PITCHED, len(pitched_notes(score))), (_TIMES, score.num_notes)):
-            for name in names:  # without notes, some fail and others return 0
-                function, given = getattr(muspy, name), arguments.get(name, [])
-                values[name] = float(function(music, *given)) if num_notes else np.nan
+            for name in names:  # without notes, some functions fail and others return 0
+                function = getattr(muspy, name)
+                value = function(music, *arguments.get(name, [])) if num_notes else np.nan
+                values[name] = float(value)
     return values
 
 
 def grooving_similarity(score: Score) -> float:
-    """Return the similarity of the rhythms of bars: 1 - mean Hamming distance of pairs of bars.
+    """Return the rhythmic similarity of bars: 1 − the mean Hamming distance of all pairs of bars.
 
-    A bar has 64 positions, 1 where a note begins (Wu & Yang 2020, eq. 2). NaN of a single bar.
+    A bar is a vector of 64 positions, with 1 where a note begins (Wu & Yang 2020, eq. 2). The
+    similarity is NaN for a single bar.
     """
     onset, starts = score.notes["onset"], score.bar_starts()
-    total = len(starts)
-    if not len(onset) or total < 2:
+    num_bars = len(starts)
+    if not len(onset) or num_bars < 2:
         return np.nan
     bar = np.searchsorted(starts, onset, side="right") - 1
     lengths = np.append(np.diff(starts), starts[-1] - starts[-2])
     position = (onset - starts[bar]) * GROOVE_STEPS // lengths[bar]
-    begins = np.zeros((total, GROOVE_STEPS), bool)
+    begins = np.zeros((num_bars, GROOVE_STEPS), bool)
     begins[bar, np.minimum(position, GROOVE_STEPS - 1)] = True
-    # Over all pairs, a position set in k of n bars differs in k (n - k) of them.
+    # A position that is set in k of n bars differs in k (n - k) of the pairs of bars.
     count = begins.sum(axis=0)
-    differing = (count * (total - count)).sum() / (total * (total - 1) / 2)
+    differing = (count * (num_bars - count)).sum() / (num_bars * (num_bars - 1) / 2)
     return float(1 - differing / GROOVE_STEPS)
 
 
 def pitch_class_entropy(score: Score, num_bars: int) -> float:
     """Return the mean entropy in bits of the pitch classes in windows of `num_bars` bars.
 
-    A window begins at every bar (Wu & Yang 2020, eq. 1). Those without pitched notes do not count.
+    A window begins at every bar (Wu & Yang 2020, eq. 1). Windows without pitched notes are left
+    out. The entropy is NaN without pitched notes.
     """
     from scipy.stats import entropy  # slow to import
 
@@ -90,7 +93,7 @@ def pitch_class_entropy(score: Score, num_bars: int) -> float:
 def in_key_share(score: Score, key: Key | None) -> float:
     """Return the share of pitched notes in the scale of a key (major or natural minor).
 
-    NaN without a key or without notes.
+    It is NaN without a key or without pitched notes.
     """
     notes = pitched_notes(score)
     if key is None or not len(notes):
@@ -99,12 +102,12 @@ def in_key_share(score: Score, key: Key | None) -> float:
 
 
 def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:
-    """Return the share of dissonant pairs (`CLASHES`) among notes that sound together.
+    """Return the share of dissonant pairs (`CLASHES`) among pairs of notes that sound together.
 
-    NaN if no notes sound together.
+    It is NaN if no notes sound together.
 
     Args:
-        others: a pair consists of a note and one of these; None: of two of the notes.
+        others: a pair is one of the notes and one of these; None: a pair is two of the notes.
     """
     seconds = notes if others is None else others
     ends = (each["onset"] + each["duration"] for each in (notes, seconds))
@@ -118,13 +121,16 @@ def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:
 def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple[float, float]:
     """Return the overlapping area and the KL divergence of a descriptor in two sets of pieces.
 
-    The distances of all pairs within the generated set, and of all pairs between the sets, give two
-    densities by Gaussian kernels (Scott's rule; Yang & Lerch 2020). The overlapping area (1 is
-    best) is the integral of their minimum. The divergence in nats (0 is best) is that of the first
-    density from the second. NaN values are left out.
+    They compare two densities (Yang & Lerch 2020): of the distances between all pairs of pieces in
+    the generated set, and of the distances between generated and reference pieces. The densities
+    are estimated by Gaussian kernels with Scott's rule. The overlapping area is the integral of
+    their minimum; 1 is best. The divergence of the first from the second is in nats; 0 is best.
+
+    Args:
+        generated, reference: values of the descriptor, one for each piece. NaN is left out.
 
     Returns:
-        NaN if either density is undefined: fewer than three pieces, or all distances equal.
+        NaN if a density is undefined: with fewer than three pieces, or if all distances are equal.
     """
     from scipy.spatial.distance import cdist, pdist  # slow to import
     from scipy.stats import entropy, gaussian_kde
@@ -137,7 +143,7 @@ def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple
         return np.nan, np.nan
     grid = np.linspace(0, max(within.max(), between.max()), 256)
     densities = [gaussian_kde(distances)(grid) for distances in (within, between)]
-    # Normalised on the grid, because kernels reach below a distance of 0.
+    # Normalised on the grid, as kernels extend below a distance of 0.
     first, second = (density / np.trapezoid(density, grid) for density in densities)
     overlap = np.trapezoid(np.minimum(first, second), grid)
     return float(overlap), float(entropy(first, second))

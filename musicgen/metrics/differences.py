@@ -1,6 +1,6 @@
 """Differences of a measure between two sets of pieces, with intervals and p values.
 
-Values of the same pieces are paired by name. Intervals and tests are of differences of means.
+Intervals and tests are for differences of means. Values of the same piece are paired by its name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,41 +15,45 @@ Values = Mapping[str, float]
 
 
 class Difference(NamedTuple):
-    """The mean of a measure in one set minus that in another; NaN with too few values."""
+    """The mean of a measure in a first set minus its mean in a second; NaN with too few values."""
 
-    n: int  # pairs; values of the smaller set if they are not paired
+    n: int  # number of pairs; if they are not paired, number of values of the smaller set
     mean: float
-    low: float  # see `mean_interval`
+    low: float  # lower end of the interval, see `mean_interval`
     high: float
-    p: float  # two-sided; NaN if they are not paired
+    p: float  # two-sided p value; NaN if they are not paired
     means: tuple[float, float]  # of both sets, over the values that are compared
 
 
 def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Difference:
     """Return the difference of the values of the pieces that both sets have.
 
-    The p value is that of the permutation test: how often the mean difference is at least as far
-    from 0 if the two values of each piece are swapped at random, 9,999 times. It is exact for up
-    to 13 pieces.
+    The p value is of a permutation test: the share of 9,999 random permutations, in which the two
+    values of some pieces are swapped, whose mean difference is at least as far from 0. With up to
+    13 pieces, all permutations are used, and the value is exact.
+
+    Args:
+        seed: seed of the permutations.
     """
-    names = sorted(x for x in first.keys() & second.keys() if not np.isnan(first[x] - second[x]))
+    shared = first.keys() & second.keys()
+    names = sorted(name for name in shared if not np.isnan(first[name] - second[name]))
     a, b = (np.array([values[name] for name in names]) for values in (first, second))
-    valid, means = np.sort(a - b), (mean_of_valid(a), mean_of_valid(b))
-    summary = Summary.of(valid)
+    differences, means = np.sort(a - b), (mean_of_valid(a), mean_of_valid(b))
+    summary = Summary.of(differences)
     low, high, p = summary.low, summary.high, np.nan
     if summary.n > 1:
         from scipy.stats import permutation_test  # slow to import
 
-        p = permutation_test((valid,), np.mean, permutation_type="samples", rng=seed).pvalue
-        if not valid.any():
+        p = permutation_test((differences,), np.mean, permutation_type="samples", rng=seed).pvalue
+        if not differences.any():
             low = high = 0.0  # no piece differs
     return Difference(summary.n, summary.mean, low, high, float(p), means)
 
 
 def least_p(n: int) -> float:
-    """Return the least possible p value of n pairs, which all differ in one direction.
+    """Return the smallest possible p value of n pairs: all of them differ in the same direction.
 
-    NaN of fewer than two pairs.
+    It is NaN for fewer than two pairs.
     """
     return 2.0 ** (1 - n) if n > 1 else np.nan
 
@@ -70,10 +74,10 @@ def unpaired_difference(first: Values, second: Values) -> Difference:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p values corrected for their number (Holm 1979).
+    """Return p values corrected for the number of comparisons (Holm 1979).
 
     If no difference is real, the probability that any corrected value is below .05 is at most .05.
-    NaN values are not counted, and stay NaN.
+    NaN values are not counted, and remain NaN.
     """
     order = sorted((p, i) for i, p in enumerate(p_values) if not np.isnan(p))
     corrected, largest = list(p_values), 0.0

@@ -1,14 +1,13 @@
-"""Originality: the longest match of music with a collection of pieces, in any transposition.
+"""Originality: the longest match of a piece with a collection of pieces, in any transposition.
 
-The notes of all pitched tracks, by onset and then pitch, are read as steps: from each note to the
-next, an interval in semitones and a time on a grid. Music with equal steps is the same in any key
-and at any place in the bar, whatever its durations, velocities and instruments. Drums are left out.
-Other notes between those of a match end it: a copied melody with another accompaniment is not
-found.
+The notes of all pitched tracks, sorted by onset and then by pitch, give a sequence of steps. A step
+is the interval in semitones and the time on a grid from one note to the next. A match is a sequence
+of equal steps. Key, place in the bar, durations, velocities and instruments may differ. Drums are
+left out. An additional note in between ends a match: a copied melody with another accompaniment is
+not found.
 
-Matches are found in a suffix array (Manber & Myers 1993), built by prefix doubling. Whole pieces
-that are in a corpus twice are found by `musicgen.data.preparation.duplicates`, which compares each
-piece with all others and needs no such index.
+Matches are searched in a suffix array (Manber & Myers 1993), built by prefix doubling. Copies of
+whole pieces in a corpus are found by `musicgen.data.preparation.duplicates`, without such an index.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,27 +26,27 @@ _PITCHES = 128
 _SYMBOL = np.dtype(">u4")  # big-endian: bytes compare like numbers
 
 Notes = NDArray[np.int64]
-"""Onset in grid steps and pitch of each note, by onset and then pitch: [N, 2]."""
+"""Onset in grid steps and pitch of each note, sorted by onset and then by pitch: [N, 2]."""
 
 
 class Match(NamedTuple):
-    """The longest sequence of notes of a piece that a collection has too."""
+    """The longest sequence of notes that a piece shares with a collection."""
 
-    num_notes: int  # two or more; 0 if there is none
-    num_piece_notes: int  # notes of the piece in all
-    first_beat: float = 0  # of the piece, where the first note of the match begins
-    last_beat: float = 0  # where its last note begins
-    source: str = ""  # name of the first piece of the collection that has it
-    source_bar: int = 0  # from 1, in which it begins there
+    num_notes: int  # two or more; 0 if there is no match
+    num_piece_notes: int  # number of all notes of the piece
+    first_beat: float = 0  # beat of the piece at which the first note of the match begins
+    last_beat: float = 0  # beat of the piece at which its last note begins
+    source: str = ""  # name of the first piece of the collection with the match
+    source_bar: int = 0  # bar, from 1, at which the match begins in this piece
     transposition: int = 0  # semitones from the source to the piece
-    num_sources: int = 0  # pieces that have it
+    num_sources: int = 0  # number of pieces of the collection with the match
 
     @property
     def description(self) -> str:
-        """Where the match stands in the collection, in words."""
+        """Where in the collection the match is, in words."""
         if not self.num_notes:
             return "none"
-        key = "in its key"
+        key = "in the same key"
         if self.transposition:
             direction = "higher" if self.transposition > 0 else "lower"
             key = f"{pluralize(abs(self.transposition), 'semitones')} {direction}"
@@ -56,17 +55,18 @@ class Match(NamedTuple):
 
 
 def match_notes(score: Score) -> Notes:
-    """Return the notes of all pitched tracks; equal notes that begin together count once."""
+    """Return the notes of all pitched tracks; notes with the same onset and pitch count once."""
     notes = pitched_notes(score)
     onset = (2 * GRID * notes["onset"] + score.ticks_per_beat) // (2 * score.ticks_per_beat)
     return np.stack(np.divmod(np.unique(onset * _PITCHES + notes["pitch"]), _PITCHES), axis=1)
 
 
 class MatchIndex:
-    """An index of a collection of pieces, by name, in which matches are searched.
+    """An index of a collection of pieces, in which matches are searched.
 
     Args:
-        bar_at: returns the bar, from 1, at an onset in grid steps of a piece.
+        pieces: notes of each piece, by its name.
+        bar_at: returns the bar, from 1, for the name of a piece and an onset in grid steps.
     """
 
     def __init__(self, pieces: Mapping[str, Notes], bar_at: Callable[[str, int], int]) -> None:
@@ -74,7 +74,7 @@ class MatchIndex:
         self._notes = np.concatenate([np.empty((0, 2), np.int64), *pieces.values()])
         lengths = [len(notes) for notes in pieces.values()]
         self._starts = np.append(0, np.cumsum(lengths)).astype(np.int64)
-        # A step for each note; that of a piece's last note, smaller than all others, ends it.
+        # One step for each note. The last note of a piece has the step −1, which matches nothing.
         steps = [np.append(_steps(notes), -1) for notes in pieces.values() if len(notes)]
         joined = np.concatenate([np.empty(0, np.int64), *steps])
         self._alphabet, text = np.unique(joined, return_inverse=True)
@@ -89,17 +89,17 @@ class MatchIndex:
         query = np.where(known, symbols, len(self._alphabet)).astype(_SYMBOL).tobytes()
         size, length, first = _SYMBOL.itemsize, 0, 0
         for start in range(len(steps)):
-            # Sequences that are no longer than the best need no search.
+            # Only sequences that are longer than the best one are searched.
             while start + length < len(steps) and len(
                 self._places(query[size * start : size * (start + length + 1)])
             ):
                 length, first = length + 1, start
         if not length:
             return Match(0, len(notes))
-        places = self._places(query[size * first : size * (first + length)])
-        pieces = np.searchsorted(self._starts, places, side="right") - 1
+        found = self._places(query[size * first : size * (first + length)])
+        pieces = np.searchsorted(self._starts, found, side="right") - 1
         source = self.names[int(pieces.min())]
-        source_onset, source_pitch = self._notes[places.min()].tolist()
+        source_onset, source_pitch = self._notes[found.min()].tolist()
         return Match(
             num_notes=length + 1,
             num_piece_notes=len(notes),
@@ -123,17 +123,17 @@ class MatchIndex:
 
 
 def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
-    """Return where the suffixes of a text begin, in lexicographic order.
+    """Return the first indices of the suffixes of a text, in lexicographic order: [N].
 
     Args:
-        text: symbols 0, 1, …, each of which occurs. [N]
-        length: suffixes are compared up to at least this many symbols.
+        text: [N] symbols 0, 1, …, each of which occurs.
+        length: suffixes are compared by at least this many symbols.
     """
     rank = text + 1
     order = np.argsort(rank, kind="stable")
     compared = 1
     while compared < length and rank.max(initial=0) < len(text):
-        # Ranks by the first `compared` symbols give those by twice as many.
+        # Ranks by the first `compared` symbols give ranks by twice as many.
         after = np.zeros_like(rank)
         after[:-compared] = rank[compared:]
         key = rank * (len(text) + 1) + after
@@ -145,6 +145,6 @@ def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
 
 
 def _steps(notes: Notes) -> NDArray[np.int64]:
-    """Return a number >= 0 for the time and the interval from each note to the next. [N - 1]"""
+    """Return a number for the time and the interval from each note to the next: [N − 1], ≥ 0."""
     time, interval = np.diff(notes, axis=0).T
     return time * 2 * _PITCHES + interval + _PITCHES

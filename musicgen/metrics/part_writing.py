@@ -1,4 +1,4 @@
-"""Writing in four parts: ranges, crossings, parallels and chords."""
+"""Four-part writing: ranges, voice crossings, parallels and chords."""
 
 from itertools import combinations
 
@@ -28,18 +28,18 @@ IntArray = NDArray[np.int64]
 
 
 def part_writing(score: Score) -> dict[str, float]:
-    """Return measures of a piece in four voices; NaN where nothing can be counted.
+    """Return measures of part writing for a piece in four voices, by name; NaN: undefined.
 
-    - `out_of_range`: share of the notes outside `RANGES`.
-    - `crossed`: share of the time in which a voice is below a lower one.
-    - `parallel_fifths`, `parallel_octaves`: per 100 beats. Two voices move at the same time, and
-      are a perfect fifth (an octave or unison) apart before and after, plus any number of octaves.
-      Contrary motion counts too, as in music21's `VoiceLeadingQuartet.parallelFifth`.
-    - `melody_fit`: share of the notes of the highest voice at whose onset the voices form a chord:
-      two or three tones of a triad, or a seventh chord with or without its fifth.
+    - `out_of_range`: share of notes outside of `RANGES`.
+    - `crossed`: share of time in which a voice is below a lower voice.
+    - `parallel_fifths`, `parallel_octaves`: number per 100 beats. Two voices move at the same time,
+      and are a perfect fifth (or an octave or unison) apart before and after, plus any number of
+      octaves. Contrary motion counts too, as in music21's `VoiceLeadingQuartet.parallelFifth`.
+    - `melody_fit`: share of notes of the highest voice at whose onset the voices form a chord: two
+      or three tones of a triad, or a seventh chord with or without its fifth.
 
     Raises:
-        UserError: the score has other than four tracks with notes, without drums.
+        UserError: the score does not have exactly four tracks with pitched notes.
     """
     voices = _voices(score)
     edges, pitches = sonorities(score)
@@ -59,24 +59,24 @@ def part_writing(score: Score) -> dict[str, float]:
     ]
     melody = np.unique(voices[0].notes["onset"]) / score.ticks_per_beat
     begins = np.searchsorted(edges, melody, side="right") - 1
-    sung = [frozenset((row[row != SILENT] % 12).tolist()) for row in pitches[begins]]
+    chords = [frozenset((chord[chord != SILENT] % 12).tolist()) for chord in pitches[begins]]
     return {
         "out_of_range": float(np.concatenate(outside).mean()),
         "crossed": float(crossed @ lengths / beats),
         "parallel_fifths": 100 * parallels[FIFTH] / beats,
         "parallel_octaves": 100 * parallels[UNISON] / beats,
-        "melody_fit": float(np.mean([tones in _CHORDS for tones in sung])),
+        "melody_fit": float(np.mean([chord in _CHORDS for chord in chords])),
     }
 
 
 def parallel_intervals(before: IntArray, after: IntArray) -> IntArray:
-    """Return the interval in which two voices move in parallel, in semitones without octaves.
+    """Return the interval in which two voices move in parallel, in semitones modulo 12: [...].
 
-    Both voices sound and change their pitch, and their interval stays the same, plus or minus
-    octaves. `SILENT` where they do not move in parallel.
+    Voices move in parallel if both sound, both change their pitch, and their interval modulo 12
+    stays the same. Elsewhere the result is `SILENT`.
 
     Args:
-        before, after: the pitches of the two voices, `SILENT` without a note. [..., 2]
+        before, after: pitches of the two voices [..., 2], `SILENT` without a note.
     """
     interval = np.abs(before[..., 0] - before[..., 1]) % 12
     is_same = np.abs(after[..., 0] - after[..., 1]) % 12 == interval
@@ -86,13 +86,13 @@ def parallel_intervals(before: IntArray, after: IntArray) -> IntArray:
 
 
 def sonorities(score: Score) -> tuple[FloatArray, IntArray]:
-    """Return the pitches of the voices between changes, from the first note to the end of the last.
+    """Return the sonorities of a score: the pitches of the four voices between changes.
 
     If notes of a voice overlap, the latest one counts; of several that begin together, the highest.
 
     Returns:
-        The beats at which sonorities begin and the last one ends [N + 1], and the pitch of each
-        voice in each of them, the highest voice first, `SILENT` without a note [N, 4].
+        The beats at which sonorities begin, and at which the last one ends [N + 1]. The pitches of
+        the voices in each sonority [N, 4], the highest voice first, `SILENT` without a note.
     """
     voices = [track.notes for track in _voices(score)]
     ends = [notes["onset"] + notes["duration"] for notes in voices]
@@ -108,7 +108,7 @@ def sonorities(score: Score) -> tuple[FloatArray, IntArray]:
 
 
 def _voices(score: Score) -> list[Track]:
-    """Return the tracks of the voices, the highest on average first."""
+    """Return the tracks of the four voices, from the highest mean pitch to the lowest."""
     voices = [track for track in score.tracks if len(track.notes) and not track.is_drum]
     if len(voices) != NUM_VOICES:
         raise UserError(f"{len(voices)} tracks with notes; four-part writing needs {NUM_VOICES}")

@@ -1,10 +1,8 @@
-"""Cross-entropy by position in the sequence, per note and per bar.
+"""Position loss: cross-entropy by position in the sequence, and per note and bar.
 
-The loss by position shows how a model extrapolates beyond its training length. The loss per note
-can be compared between tokenizers, that per token cannot.
-
-Liutkus et al. 2021 ("Relative positional encoding for Transformers with linear complexity"),
-Figure 3 and Table 6.
+The loss by position shows how a model extrapolates beyond its training length, as in Liutkus et al.
+2021 ("Relative positional encoding for Transformers with linear complexity"), figure 3 and table 6.
+Losses per note can be compared between tokenizers; losses per token cannot.
 """
 
 from __future__ import annotations
@@ -20,25 +18,26 @@ from musicgen.metrics.summary import Summary, mean_of_valid
 
 FloatArray = NDArray[np.floating]
 IntArray = NDArray[np.int64]
-ORDER = 3  # of the model of n-grams
+ORDER = 3  # n of the n-gram model
 
 
 @dataclass(frozen=True)
 class LossSummary(Summary):
-    """The mean losses of pieces, each the mean over seeds and over draws of the encoding's noise.
+    """Summary of the losses of pieces; each is a mean over seeds and draws of the noise.
 
-    If each piece has its own draws, the interval over pieces includes the noise. It does not
-    include the seeds of training, whose deviation is `seed_std`.
+    If each piece has its own draws, the interval over pieces includes the variation by noise. It
+    does not include the variation over seeds of training, which is `seed_std`.
     """
 
     draws: int
-    draw_std: float  # over draws, of the mean over pieces: divisor draws - 1; RMS over seeds
+    # Standard deviations have the divisor n - 1.
+    draw_std: float  # over draws, of the mean over pieces; the root mean square over seeds
     seeds: int
-    seed_std: float  # over seeds, of the mean over pieces and draws: divisor seeds - 1
+    seed_std: float  # over seeds, of the mean over pieces and draws
 
     @classmethod
     def of_runs(cls, values: FloatArray) -> LossSummary:
-        """Return the summary of a value for each piece, seed and draw; NaN pieces are skipped.
+        """Return the summary of losses by piece, seed and draw; pieces with NaN are skipped.
 
         Args:
             values: [pieces, seeds, draws].
@@ -58,12 +57,13 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDA
     """Return the mean loss over all pieces in each bucket of `bucket` positions.
 
     Args:
-        losses: one array [length], [draws, length] or [seeds, draws, length] for each piece, in
-            nats: entry n belongs to the target at position n. NaN marks padding.
+        losses: losses in nats, an array [length], [draws, length] or [seeds, draws, length] for
+            each piece. Entry n is the loss of the target at position n. NaN is padding.
 
     Returns:
-        `position`, the middle of each bucket; `loss`, NaN without targets; `low` and `high`, the
-        interval of the loss over pieces, NaN with fewer than two; `num_targets`.
+        Arrays [num_buckets] by name: `position`, the middle of each bucket; `loss`, NaN without
+        targets; `low` and `high`, its interval over pieces, NaN with fewer than two pieces; and
+        `num_targets`.
     """
     num_buckets = -(-max((piece.shape[-1] for piece in losses), default=0) // bucket)
     loss, low, high = np.full((3, num_buckets), np.nan)
@@ -90,13 +90,14 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDA
 def length_summaries(
     losses: Sequence[FloatArray], training_length: int, factors: Sequence[float] = (1.5, 2.0)
 ) -> dict[str, LossSummary]:
-    """Return summaries of the mean losses of pieces in ranges: "trained", "extrapolated 1.5x", ….
+    """Return summaries of the mean losses of pieces, by range: "trained", "extrapolated 1.5x", ….
 
     Pieces without targets in a range count as skipped.
 
     Args:
-        losses: as for `loss_curve`.
-        factors: for each factor f, a range from N to f·N, where N is the training length.
+        losses: as in `loss_curve`.
+        training_length: N. The range "trained" is from 0 to N.
+        factors: each factor f has a range from N to f·N.
     """
     ranges = {"trained": (0, training_length)} | {
         f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
@@ -109,10 +110,10 @@ def length_summaries(
 
 
 def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[np.float64]:
-    """Return the mean loss of each piece from position `start` to before `end`.
+    """Return the mean loss of each piece at the positions [start, end).
 
     Args:
-        losses: as for `loss_curve`.
+        losses: as in `loss_curve`.
 
     Returns:
         [pieces, seeds, draws]; NaN without targets.
@@ -123,15 +124,15 @@ def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[n
 
 
 def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[np.float64]:
-    """Return values of the pieces whose mean is the nats per unit of all pieces together.
+    """Return a value for each piece, so that their mean is the nats per unit over all pieces.
 
-    With the ratio R of the sums over all pieces, the value of a piece is R + (nats − R · units) /
-    mean units. The mean of these is R, and their interval that of a ratio of sums (Cochran 1977,
-    §6.4).
+    R is the sum of nats over all pieces divided by the sum of units. The value of a piece is
+    R + (nats − R · units) / mean units. The mean of these values is R, and their interval is that
+    of a ratio of sums (Cochran 1977, §6.4).
 
     Args:
-        losses: as for `loss_curve`, without end tokens, which belong to no unit.
-        counts: number of units, such as notes, in each piece. [pieces]
+        losses: as in `loss_curve`, without end tokens, which belong to no unit.
+        counts: number of units, such as notes, in each piece [pieces].
 
     Returns:
         [pieces, seeds, draws]
@@ -149,11 +150,12 @@ class InterpolatedTrigram:
 
         p(w | h) = (c(h w) + t(h) · p(w | h')) / (c(h) + t(h))
 
-    c(h) and t(h) count the tokens and the distinct tokens seen after the context h; h' is h without
-    its oldest token (Witten & Bell 1991, method C; Chen & Goodman 1999, section 2.4).
+    c(h) is the number of tokens after the context h, and t(h) the number of distinct ones. h' is h
+    without its oldest token (Witten & Bell 1991, method C; Chen & Goodman 1999, section 2.4).
 
     Args:
-        sequences: the tokens to count, [length] each.
+        vocab_size: V.
+        sequences: the training sequences, [length] each.
     """
 
     def __init__(self, vocab_size: int, sequences: Sequence[ArrayLike]) -> None:
@@ -161,8 +163,8 @@ class InterpolatedTrigram:
         assert 0 < vocab_size**ORDER < 2**63, f"vocab_size={vocab_size}"
         self.vocab_size = vocab_size
         arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
-        # By order: the sorted distinct n-grams and a bound above them, and the number of
-        # occurrences before each.
+        # For each order: the sorted distinct n-grams with an upper bound at the end, and the number
+        # of occurrences of all n-grams before each.
         self._orders: list[tuple[IntArray, IntArray]] = []
         for order in range(1, ORDER + 1):
             packed = [self._pack(tokens, order) for tokens in arrays]
@@ -171,7 +173,7 @@ class InterpolatedTrigram:
             self._orders.append((np.append(ngrams, 2**63 - 1), np.append(0, counts.cumsum())))
 
     def losses(self, sequence: ArrayLike) -> NDArray[np.float64]:
-        """Return −log p of every token [length] given the two before it, in nats.
+        """Return −log p in nats of every token given the two tokens before it: [length].
 
         The first token has its unigram probability, the second its bigram probability.
         """
@@ -184,13 +186,13 @@ class InterpolatedTrigram:
             count = before[index + (ngrams[index] == packed)] - before[index]
             start, end = np.searchsorted(ngrams, [context, context + self.vocab_size])
             total, types = before[end] - before[start], end - start
-            lower = probability[order - 1 :]  # a view; shorter histories keep the lower order
+            lower = probability[order - 1 :]  # a view: the first tokens keep their lower order
             seen = total > 0
             lower[seen] = ((count + types * lower) / np.maximum(1, total + types))[seen]
         return -np.log(probability)
 
     def _pack(self, tokens: IntArray, order: int) -> IntArray:
-        """Return every n-gram as a number in base V, oldest token first: [L] -> [L - order + 1]."""
+        """Return all n-grams as numbers in base V, oldest token first: [L] -> [L − order + 1]."""
         length = max(0, len(tokens) - order + 1)
         packed = np.zeros(length, np.int64)
         for offset in range(order):

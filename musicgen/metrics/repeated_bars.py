@@ -1,4 +1,4 @@
-"""Which bars of a piece repeat an earlier one, by the notes that begin in them."""
+"""Repeated bars: which bars of a piece are like an earlier bar, by the notes that begin in them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,18 +9,18 @@ from musicgen.midi import Score, pitched_notes
 STEPS_PER_BEAT = 4
 """Grid on which bars are compared: sixteenth notes."""
 ALIKE = 0.8
-"""Dice coefficient from which two bars count as alike."""
+"""Dice coefficient from which on two bars count as alike."""
 MIN_LAG = 4
-"""Bars between a bar and its repetition, at least: what repeats sooner is a pattern."""
+"""Smallest distance in bars of a repetition. A bar that repeats sooner is part of a pattern."""
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 Events = NDArray[np.int64]
-"""A row for each event: its bar, from 0, and numbers that say what begins: [N, 1 + columns]."""
+"""A row for each note: its bar, from 0, and the numbers by which notes are compared: [N, C]."""
 
 
 def bar_notes(score: Score) -> Events:
-    """Return bar, step, pitch and duration of the pitched notes, times in sixteenths: [N, 4]."""
+    """Return bar, step in the bar, pitch and duration of pitched notes, in sixteenths: [N, 4]."""
     notes, starts = pitched_notes(score), score.bar_starts()
     bar = np.searchsorted(starts, notes["onset"], side="right") - 1
     ticks = np.stack((notes["onset"] - starts[bar], notes["duration"]))
@@ -29,13 +29,14 @@ def bar_notes(score: Score) -> Events:
 
 
 def bar_similarities(events: Events, num_bars: int | None = None) -> FloatArray:
-    """Return the Dice coefficient 2 |A ∩ B| / (|A| + |B|) of the events of all pairs of bars.
+    """Return the Dice coefficient 2 |A ∩ B| / (|A| + |B|) of the notes of each pair of bars.
 
     Args:
-        num_bars: None: until the last event.
+        events: the notes.
+        num_bars: number of bars; None: up to the last note.
 
     Returns:
-        [num_bars, num_bars]; NaN of two empty bars, so that the diagonal tells which are empty.
+        [num_bars, num_bars], NaN for two empty bars. The diagonal is therefore NaN for empty bars.
     """
     num_bars = num_bars or int(events[:, 0].max(initial=-1)) + 1
     kinds = np.unique(events[:, 1:], axis=0, return_inverse=True)[1].ravel()
@@ -50,11 +51,11 @@ def bar_similarities(events: Events, num_bars: int | None = None) -> FloatArray:
 def repeated_bar_share(similarities: FloatArray, first: int = 0) -> float:
     """Return the share of bars that repeat a bar at least `MIN_LAG` bars earlier.
 
-    Empty bars do not count. NaN if all are empty.
+    Empty bars are not counted. The share is NaN if all bars are empty.
 
     Args:
-        similarities: of `bar_similarities`.
-        first: bars before it, such as a prompt's, can be repeated, but are not counted.
+        similarities: what `bar_similarities` returned.
+        first: first bar to count. Bars before it, such as those of a prompt, can be repeated.
     """
     _, is_repeated = new_and_repeated_bars(similarities)
     filled = ~np.isnan(similarities.diagonal())
@@ -64,11 +65,14 @@ def repeated_bar_share(similarities: FloatArray, first: int = 0) -> float:
 def new_and_repeated_bars(similarities: FloatArray) -> tuple[BoolArray, BoolArray]:
     """Return which bars are new, and which repeat a bar at least `MIN_LAG` bars earlier.
 
-    A new bar is like no earlier one. Empty bars are neither, nor are those that only repeat one of
-    the bars right before them. [num_bars], [num_bars]
+    A new bar is like no earlier bar. Empty bars are neither new nor repeated. Bars that are like
+    one of the last `MIN_LAG − 1` bars only are neither.
 
     Args:
-        similarities: of `bar_similarities`.
+        similarities: what `bar_similarities` returned.
+
+    Returns:
+        Two masks [num_bars].
     """
     alike = similarities >= ALIKE
     filled = ~np.isnan(similarities.diagonal())

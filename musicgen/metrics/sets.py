@@ -1,4 +1,4 @@
-"""Comparison of two sets of pieces, which need not be pairs, by descriptors and style."""
+"""Comparison of two sets of pieces by descriptors and style, without pairs of pieces."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from musicgen.metrics.summary import CONFIDENCE, mean_of_valid
 from musicgen.midi import Score
 
 NUM_DRAWS = 40
-MAX_HALF = 25  # pieces
+MAX_HALF = 25  # largest number of pieces in half of a set
 
 
 class Described(NamedTuple):
-    """A sample of a piece with its descriptors and its style."""
+    """A sample of a piece, with its descriptors and its style."""
 
     piece: str
     values: dict[str, float]  # descriptors by name
@@ -32,23 +32,28 @@ class Described(NamedTuple):
 
     @classmethod
     def of(cls, piece: str, score: Score, values: dict[str, float]) -> Described:
-        """Return a sample with the given descriptors, and with the style of its score."""
+        """Return a sample with these descriptors and with the style of the score."""
         return cls(piece, values, [style_profiles(score, profile) for profile in PROFILES])
 
 
 def compare_sets(
     generated: Sequence[Described], originals: Sequence[Described], *, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Return the comparison of two sets of pieces, a row for each descriptor and style similarity.
+    """Return a table that compares two sets: one row for each descriptor and style similarity.
 
-    The row of a descriptor has its means, and as `similarity` and `KL` the results of
-    `distribution_distance`. That of a style similarity has the cosine of the histograms of both
-    sets, the mean over roles. Similarities and divergences are medians over draws of half of the
-    smaller set, at most 25 pieces, from both sets; `low` and `high` hold the middle 95% of the
-    draws. As a scale, `NAME of halves` compares two halves of the originals. Half-samples spread
-    about as widely as estimates from all pieces (McCarthy 1969).
+    The row of a descriptor has its means. Its columns `similarity` and `KL` are the results of
+    `distribution_distance`. For a style similarity, `similarity` is the cosine of the histograms of
+    both sets, averaged over roles.
 
-    If a piece has several samples, a draw takes one of them, and a mean takes their mean.
+    Similarities and divergences are medians over random draws. A draw takes from each set half as
+    many pieces as the smaller set has, at most 25. `low` and `high` contain the middle 95% of the
+    draws. Half-samples vary about as much as estimates from all pieces (McCarthy 1969). For
+    comparison, `NAME of halves` compares two halves of the originals.
+
+    If a piece has several samples, a draw uses one of them, and a mean uses their mean.
+
+    Args:
+        seed: seed of the draws.
     """
     new_pieces, old_pieces = _by_piece(generated), _by_piece(originals)
     names = list(originals[0].values)
@@ -78,7 +83,7 @@ def compare_sets(
 
 
 def _draw(pieces: Sequence[Sequence[Described]], rng: np.random.Generator) -> list[Described]:
-    """Return the pieces in a random order, a random sample of each."""
+    """Return a random sample of each piece, in random order."""
     drawn = []
     for i in rng.permutation(len(pieces)):
         samples = pieces[i]
@@ -87,22 +92,24 @@ def _draw(pieces: Sequence[Sequence[Described]], rng: np.random.Generator) -> li
 
 
 def _means(pieces: Sequence[Sequence[Described]], name: str) -> NDArray[np.float64]:
-    """Return the mean of a descriptor over the samples of each piece."""
-    return np.array([mean_of_valid(np.array([x.values[name] for x in each])) for each in pieces])
+    """Return the mean of a descriptor over the samples of each piece: [num_pieces]."""
+    values = [np.array([sample.values[name] for sample in samples]) for samples in pieces]
+    return np.array([mean_of_valid(each) for each in values])
 
 
 def _quantiles(values: Sequence[float]) -> list[float]:
-    """Return the median and the ends of the middle 95%; NaN is left out, KL may be infinite."""
-    found = np.array(values)
-    if np.isnan(found).all():
+    """Return the median and the ends of the middle 95%; NaN is left out."""
+    valid = np.array([value for value in values if not np.isnan(value)])
+    if not len(valid):
         return [np.nan, np.nan, np.nan]
     levels = 0.5, (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
-    quantiles: list[float] = np.quantile(found[~np.isnan(found)], levels, method="nearest").tolist()
+    # The nearest value, not an interpolation, as KL may be infinite.
+    quantiles: list[float] = np.quantile(valid, levels, method="nearest").tolist()
     return quantiles
 
 
 def _by_piece(samples: Sequence[Described]) -> list[list[Described]]:
-    """Return the samples of each piece, a list for each."""
+    """Return one list of samples for each piece."""
     names = dict.fromkeys(sample.piece for sample in samples)
     return [[sample for sample in samples if sample.piece == name] for name in names]
 
@@ -110,7 +117,7 @@ def _by_piece(samples: Sequence[Described]) -> list[list[Described]]:
 def _distances(
     first: Sequence[Described], second: Sequence[Described], names: Sequence[str]
 ) -> dict[tuple[str, str], float]:
-    """Return the distances of two sets by the name of a descriptor and by kind."""
+    """Return the distances between two sets, by (name of the descriptor, `similarity` or `KL`)."""
     distances: dict[tuple[str, str], float] = {}
     for name in names:
         columns = (np.array([piece.values[name] for piece in each]) for each in (first, second))
@@ -123,6 +130,8 @@ def _distances(
 
 
 def _pooled(pieces: Sequence[Profiles]) -> Profiles:
-    """Return the sum of the histograms of each role, to which all pieces contribute equally."""
+    """Return the sum of the histograms of all pieces for each role; pieces have equal weight."""
     roles = {role for piece in pieces for role in piece}
-    return {role: np.sum([x[role] for x in pieces if role in x], axis=0) for role in roles}
+    return {
+        role: np.sum([piece[role] for piece in pieces if role in piece], axis=0) for role in roles
+    }

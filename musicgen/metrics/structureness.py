@@ -1,13 +1,13 @@
-"""Structureness: how much of a piece its best repeated segment covers.
+"""Structureness: how much of a piece is covered by its best repeated segment.
 
 The fitness of a segment (Müller, Jiang & Grosche 2013, "A robust fitness measure for capturing
-repetitions in music recordings") is high if segments similar to it cover much of the piece. The
+repetitions in music recordings") is high if similar segments cover much of the piece. The
 structureness indicators of MusDr (Wu & Yang 2020) are the highest fitness among segments of some
-lengths. They are measures of audio; here bars of notes are compared, so that similar segments have
-the same length.
+lengths. These measures are for audio. Here bars of notes are compared, so that similar segments
+have the same length.
 
-Bars are compared by harmony and rhythm, which tolerates a changed melody. `repeated_bars` asks for
-the same notes.
+Bars are compared by harmony and rhythm, so that a changed melody does not matter much. In contrast,
+`repeated_bars` compares notes.
 """
 
 import numpy as np
@@ -16,19 +16,21 @@ from numpy.typing import NDArray
 from musicgen.metrics.repeated_bars import ALIKE, Events
 
 RANGES = {"short": (3, 8), "mid": (8, 15), "long": (15, 512)}
-"""Lengths of segments in bars: the first and the last one."""
+"""Shortest and longest length of segments in bars."""
 PENALTY = -2.0
-"""The similarity of bars that are not alike, as in Müller et al."""
+"""Similarity of bars that are not alike, as in Müller et al."""
 
 FloatArray = NDArray[np.float64]
 
 
 def structureness(events: Events, num_bars: int) -> dict[str, float]:
-    """Return the highest fitness of short, mid and long segments; NaN where none can repeat.
+    """Return the highest fitness of short, mid and long segments, by these names.
+
+    It is NaN where the piece is too short for a repetition.
 
     Args:
         events: bar, step, pitch and duration of notes, see `bar_notes`.
-        num_bars: of the piece.
+        num_bars: number of bars of the piece.
     """
     fitness = segment_fitness(harmony_and_rhythm(events, num_bars))
     return {
@@ -38,10 +40,11 @@ def structureness(events: Events, num_bars: int) -> dict[str, float]:
 
 
 def harmony_and_rhythm(events: Events, num_bars: int) -> FloatArray:
-    """Return how similar bars are in harmony and rhythm: 0 to 1, or `PENALTY` below `ALIKE`.
+    """Return the similarity of bars in harmony and rhythm: [num_bars, num_bars].
 
-    It is the mean of two cosines: of the durations of the pitch classes, and of the number of notes
-    that begin on each step. Empty bars are similar to each other only. [num_bars, num_bars]
+    It is the mean of two cosines: of the durations of the pitch classes, and of the numbers of
+    notes that begin on each step. Below `ALIKE`, it is `PENALTY`. Empty bars are similar only to
+    each other.
     """
     bar, step, pitch, duration = events.T
     chroma = np.zeros((num_bars, 12))
@@ -55,25 +58,28 @@ def harmony_and_rhythm(events: Events, num_bars: int) -> FloatArray:
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:
-    """Return the cosines between all pairs of vectors; 0 with a zero vector. [N, D] -> [N, N]"""
+    """Return the cosines of all pairs of vectors, 0 for a zero vector: [N, D] -> [N, N]."""
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)
     return units @ units.T
 
 
 def segment_fitness(similarities: FloatArray) -> FloatArray:
-    """Return the fitness of all segments: [length, first bar], 0 where the piece is too short.
+    """Return the fitness of all segments, [N + 1, N], by length and first bar.
 
     For each segment, K segments of the same length are chosen that do not overlap, so that the sum
     σ of their similarities to it, bar by bar, is largest. With M bars in the segment and N in the
     piece, the fitness is the harmonic mean of (σ − M) / K·M and (K·M − M) / N. The segment itself
-    does not count.
+    is not counted. The fitness is 0 where the piece is too short.
 
     Args:
-        similarities: of each bar to each, 1 on the diagonal, negative if they differ. [N, N]
+        similarities: similarity of each pair of bars [N, N]: 1 on the diagonal, negative if bars
+            are not alike.
     """
     n = len(similarities)
     fitness = np.zeros((n + 1, n))
-    score = np.zeros((n + 1, n + 1))  # of segments of `length` from each bar to each
+    score = np.zeros(
+        (n + 1, n + 1)
+    )  # similarity of the segments of `length` from each pair of bars
     for length in range(1, n + 1):
         count = n - length + 1
         score = score[:count, :count] + similarities[length - 1 :, length - 1 :]

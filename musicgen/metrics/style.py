@@ -1,12 +1,13 @@
 """Style similarity of two pieces: the cosine similarity of note histograms, role by role.
 
-1 means that both pieces distribute their notes in the same way, 0 that they share nothing. An
-onset-duration similarity of 0.7 is that of music which uses half of the other piece's combinations
-of onset and duration, all equally often, and no others.
+1 means that both pieces distribute their notes in the same way, and 0 that their histograms have
+nothing in common. An onset-duration similarity of 0.7 results, for example, if a piece uses half of
+the other piece's combinations of onset and duration and no others, all equally often.
 
-Cífka et al. 2019 ("Supervised symbolic music style translation") and 2020 ("Groove2Groove"); used
-for continuations by Liutkus et al. 2021 (section 3.3 and appendix C.2). Times are binned in integer
-ticks: with floats, a sixth of the times on the edge of a bin would fall into the bin below.
+The measure is by Cífka et al. 2019 ("Supervised symbolic music style translation") and 2020
+("Groove2Groove"). Liutkus et al. 2021 use it for continuations (section 3.3 and appendix C.2).
+Times are binned in integer ticks: with floats, a sixth of the times on the edge of a bin would be
+in the bin below.
 """
 
 import re
@@ -26,10 +27,10 @@ PROFILES: tuple[Profile, ...] = get_args(Profile)
 SIMILARITIES: dict[Profile, str] = {
     profile: f"{profile.replace('_', '-')} similarity" for profile in PROFILES
 }
-"""The names of the similarities in tables and reports, such as onset-duration similarity."""
+"""Names of the similarities in tables and reports, such as "onset-duration similarity"."""
 
 BINS_PER_BEAT = 6
-BAR_BEATS = 4  # range of onsets in the bar and of time lags: [0, 4) beats
+BAR_BEATS = 4  # onsets in the bar and time lags are in [0, 4) beats
 MAX_DURATION_BEATS = 2
 MAX_INTERVAL = 20  # semitones, up or down
 VELOCITY_BINS = 8
@@ -46,7 +47,7 @@ Profiles = Mapping[str, FloatArray]
 
 
 def style_similarity(music: Score, reference: Score, profile: Profile = "onset_duration") -> float:
-    """Return the mean similarity of the roles that both have, in [0, 1]; NaN without any."""
+    """Return the mean similarity of the roles that both pieces have, 0–1; NaN if there are none."""
     return mean_similarity(style_profiles(music, profile), style_profiles(reference, profile))
 
 
@@ -55,21 +56,25 @@ def style_profiles(
 ) -> Profiles:
     """Return a normalised histogram of the notes of each role (`musicgen.midi.role`).
 
-    - `onset_duration` [24, 12]: onset in the bar × duration, in sixths of a beat. Durations above
-      2 beats are dropped; 2 beats count in the last bin. No drums.
-    - `time_pitch` [24, 41]: for every ordered pair of notes less than 4 beats apart, time lag in
-      sixths of a beat × interval, -20 to 20 semitones, simultaneous ones both ways. No drums.
-    - `onset_velocity` [24, 8]: onset in the bar × velocity in steps of 16. Empty if all are equal.
+    - `onset_duration` [24, 12]: onset in the bar × duration, in sixths of a beat. Notes longer than
+      2 beats are left out; 2 beats are in the last bin. No drums.
+    - `time_pitch` [24, 41]: time lag in sixths of a beat × interval from −20 to 20 semitones, over
+      all ordered pairs of notes less than 4 beats apart. Simultaneous notes are two pairs. No
+      drums.
+    - `onset_velocity` [24, 8]: onset in the bar × velocity in steps of 16. It is empty if all
+      velocities are equal.
     - `onset_drum` [24, 128]: onset in the bar × drum. Drums only.
 
-    Bars follow the score's time signatures (4/4 by default); the fifth beat of a bar counts as the
-    first, and so on. A histogram sums to 1, or to 0 if empty.
+    Bars follow the time signatures of the score (4/4 by default). The fifth beat of a bar counts as
+    the first, and so on. A histogram sums to 1, or to 0 if it is empty.
 
-    The notes of all tracks of a role are pooled before pairs are formed, because whether a file has
-    a piano as one track or as two hands is not a matter of style.
+    The notes of all tracks of a role are pooled before pairs are formed, as style does not depend
+    on whether a file has one track for a piano or two for its hands.
 
     Args:
-        chunk: `(k, n)` is the k-th (from 0) of n equally long chunks of the piece. A note belongs
+        music: the piece.
+        profile: the kind of histogram.
+        chunk: `(k, n)` for the k-th (from 0) of n equally long chunks of the piece. A note belongs
             to the chunk [start, end) of its onset, and keeps its position in the bar.
     """
     profiles: dict[str, FloatArray] = {}
@@ -90,8 +95,8 @@ def style_profiles(
 def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, float]:
     """Return the cosine similarity of the histograms of each role.
 
-    It is NaN if one of them is missing or empty: MIDI files do not distinguish empty tracks from
-    missing ones.
+    It is NaN if one of them is missing or empty, as MIDI files do not distinguish an empty track
+    from a missing one.
     """
     similarities = {}
     for name in sorted(profiles.keys() | reference.keys()):
@@ -102,15 +107,18 @@ def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, floa
 
 
 def mean_similarity(profiles: Profiles, reference: Profiles) -> float:
-    """Return the mean similarity of the roles that neither lacks; NaN without any."""
+    """Return the mean similarity of the roles that both pieces have; NaN if there are none."""
     return mean_of_valid(np.array(list(role_similarities(profiles, reference).values())))
 
 
 def style_labels(names: Iterable[str]) -> dict[str, str]:
-    """Return the style of each file from its name, a relative path with forward slashes.
+    """Return the style of each file, by its name.
 
-    It is `STYLE_x` in a name such as `SONG.STYLE_x.mid`, otherwise the folder; empty if there is
-    no folder.
+    The style is `STYLE_x` of a name such as `SONG.STYLE_x.mid`, otherwise the folder. It is "" if
+    there is no folder.
+
+    Args:
+        names: relative paths with forward slashes.
     """
     labels = {}
     for name in names:
@@ -131,20 +139,20 @@ def anchor_similarities(
     *,
     seed: int = 0,
 ) -> dict[Profile, dict[str, list[float]]]:
-    """Return the similarities that real music reaches, as a scale for those of generated music.
+    """Return style similarities of human music, with which those of generated music are compared.
 
-    A part of a piece takes the place of a continuation. It is compared with its own piece (`same
-    piece`: what the composer's own continuation reaches) and with others of other styles
+    A part of a piece is treated like a continuation. It is compared with the whole piece (`same
+    piece`: the similarity of the composer's continuation) and with pieces of other styles
     (`unrelated pieces`).
 
     Args:
         parts: names of pieces, each with a part of the piece.
-        labels: styles of all pieces that a part may be compared with, by name; empty: unknown.
-        read: returns the piece of a name; None leaves it out.
-        seed: of the draw of `NUM_UNRELATED` unrelated pieces for each part.
+        labels: styles of all pieces that parts may be compared with, by name; "": unknown.
+        read: returns the piece with a name, or None to leave it out.
+        seed: seed of the random choice of `NUM_UNRELATED` unrelated pieces for each part.
 
     Returns:
-        By profile and anchor, a value for each part; NaN without such a piece or a common role.
+        A value for each part, by profile and anchor; NaN without such a piece or a common role.
     """
     rng = np.random.default_rng(seed)
 
@@ -155,7 +163,7 @@ def anchor_similarities(
 
     result: dict[Profile, dict[str, list[float]]] = {p: {a: [] for a in ANCHORS} for p in PROFILES}
     for name, part in parts:
-        own = [style_profiles(part, profile) for profile in PROFILES]
+        part_profiles = [style_profiles(part, profile) for profile in PROFILES]
         others = [
             other
             for other, label in labels.items()
@@ -165,7 +173,7 @@ def anchor_similarities(
         for anchor, compared in zip(ANCHORS, (drawn, [name]), strict=True):
             wholes = [whole for other in compared if (whole := profiles_of(other))]
             for index, profile in enumerate(PROFILES):
-                values = [mean_similarity(own[index], whole[index]) for whole in wholes]
+                values = [mean_similarity(part_profiles[index], whole[index]) for whole in wholes]
                 result[profile][anchor].append(mean_of_valid(np.array(values)))
     return result
 
@@ -173,6 +181,7 @@ def anchor_similarities(
 def _onset_histogram(
     profile: Profile, notes: NoteArray, ticks_per_beat: int, bar_starts: IntArray
 ) -> IntArray:
+    """Return the counts of a profile with onsets: [24, columns]."""
     if profile == "onset_duration":
         notes = notes[notes["duration"] <= MAX_DURATION_BEATS * ticks_per_beat]
         num_columns = MAX_DURATION_BEATS * BINS_PER_BEAT
@@ -190,8 +199,9 @@ def _onset_histogram(
 
 
 def _time_pitch(notes: NoteArray, ticks_per_beat: int) -> IntArray:
+    """Return the counts of the profile `time_pitch`: [24, 41]."""
     notes = sort_notes(notes)
-    # Columns of their own are read faster than fields of records.
+    # Contiguous copies are read faster than the fields of records.
     onset, pitch = notes["onset"].copy(), notes["pitch"].copy()
     num_columns = 2 * MAX_INTERVAL + 1
     counts = np.zeros((_NUM_TIMES, num_columns), np.int64)
@@ -210,5 +220,6 @@ def _time_pitch(notes: NoteArray, ticks_per_beat: int) -> IntArray:
 
 
 def _histogram(rows: IntArray, columns: IntArray, num_columns: int) -> IntArray:
+    """Return the counts of pairs of a row and a column: [24, num_columns]."""
     cells = np.bincount(rows * num_columns + columns, minlength=_NUM_TIMES * num_columns)
     return cells.reshape(_NUM_TIMES, num_columns)

@@ -1,4 +1,4 @@
-"""The summary of a measure over many pieces: mean, deviation, interval."""
+"""The summary of a measure over pieces: mean, standard deviation and interval."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 CONFIDENCE = 0.95
-"""Level of a summary's interval."""
+"""Confidence level of intervals."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A measure over many pieces; statistics that need more values are NaN."""
+    """The summary of a measure over pieces; statistics that need more values are NaN."""
 
-    n: int  # values, without NaN
+    n: int  # number of values, without NaN
     skipped: int  # number of NaN values, such as those of empty tracks
     mean: float
-    std: float  # of the sample: divisor n - 1
-    low: float  # see `mean_interval`
+    std: float  # standard deviation with the divisor n - 1
+    low: float  # lower end of the interval, see `mean_interval`
     high: float
 
     @classmethod
@@ -27,7 +27,7 @@ class Summary:
         """Return the summary of values; NaN values are skipped and counted.
 
         Args:
-            similarities: the values lie between 0 and 1, and so does the interval.
+            similarities: the values are between 0 and 1, and so is the interval.
         """
         array = np.fromiter(values, dtype=float)
         valid = array[~np.isnan(array)]
@@ -41,15 +41,15 @@ class Summary:
 
 
 def mean_interval(mean: float, error: float, degrees: float) -> tuple[float, float]:
-    """Return Student's t interval of a mean, or of a difference of means.
+    """Return the ends of Student's t interval of a mean, or of a difference of means.
 
-    It contains the true mean in 95% of the cases if values are normal, and in fewer if they are
-    skewed: in 90% for 10 exponential values, where bootstrap intervals reach 85%.
+    It contains the true mean in 95% of the cases if values are normally distributed. For skewed
+    values the share is lower: 90% for 10 exponential values, where bootstrap intervals have 85%.
 
     Args:
-        error: standard error of the mean. If it is 0, because all values are equal, the ends are
-            NaN.
-        degrees: of freedom.
+        mean: the mean.
+        error: standard error of the mean. If it is 0, as all values are equal, the ends are NaN.
+        degrees: degrees of freedom.
     """
     from scipy.special import stdtrit  # slow to import
 
@@ -58,10 +58,10 @@ def mean_interval(mean: float, error: float, degrees: float) -> tuple[float, flo
 
 
 def similarity_interval(mean: float, error: float, degrees: float) -> tuple[float, float]:
-    """Return the interval of a mean of values between 0 and 1, in which it lies as well.
+    """Return the ends of the interval of a mean of values between 0 and 1; they are in 0–1, too.
 
-    It is `mean_interval` on the scale of log(x / (1 - x)), to which the delta method (Cramér 1946)
-    brings the standard error. The arguments are those of `mean_interval`.
+    It is `mean_interval` on the scale of log(x / (1 − x)), with the standard error on this scale by
+    the delta method (Cramér 1946). For the arguments, see `mean_interval`.
     """
     if not 0 < mean < 1:  # all values are equal
         return np.nan, np.nan
@@ -71,6 +71,6 @@ def similarity_interval(mean: float, error: float, degrees: float) -> tuple[floa
 
 
 def mean_of_valid(values: np.ndarray) -> float:
-    """Return the mean of the values that are not NaN; NaN without any."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     valid = values[~np.isnan(values)]
     return float(valid.mean()) if len(valid) else np.nan
