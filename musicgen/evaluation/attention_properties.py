@@ -1,4 +1,4 @@
-"""Attention properties: translation invariance, monotonicity, and maps of attention."""
+"""The measure `attention_properties`: translation invariance, monotonicity, attention maps."""
 
 import copy
 from collections.abc import Sequence
@@ -31,19 +31,19 @@ def attention_properties(
     layers: Sequence[int] | None,
     map_length: int,
 ) -> list[TableRow]:
-    """Measure translation invariance T and monotonicity M of attention, and plot its maps.
+    """Return translation invariance T and monotonicity M of attention by layer; plot its maps.
 
-    T and M are measured between copies of one token, on weights relative to the query's own, see
-    `identical_token_weights`. A row has the lowest T and the lowest M of the heads of a layer. The
-    maps show normalised weights, of such a sequence and of a held-out piece (Liutkus et al. 2021,
-    figures 1 and 8 to 12). Computed on the CPU in fp64, so that equal weights are equal.
+    T and M are computed from sequences that each repeat one token, see `identical_token_weights`.
+    A row has the lowest T and the lowest M over the heads of a layer. The maps show normalised
+    weights for such sequences and for a held-out piece (Liutkus et al. 2021, figures 1 and 8 to
+    12). Weights are computed on the CPU in fp64, so that equal weights have equal values.
 
     Args:
-        num_tokens: tokens of the vocabulary that are tried, one per sequence; None: all, as
-            published.
-        length: of these sequences; None: 1.25 times the training length. The memory in bytes is
-            8 × layers × heads × length².
-        layers: numbers of layers, from 0; None: all.
+        num_tokens: number of tokens of the vocabulary to repeat, one in each sequence; None: all,
+            as published.
+        length: length of these sequences; None: 1.25 times the training length. They need
+            8 × layers × heads × length² bytes of memory.
+        layers: numbers of the layers, from 0; None: all.
         map_length: number of tokens of the held-out piece on the map.
     """
     check_int("num_tokens", num_tokens, none_means="all")
@@ -56,15 +56,16 @@ def attention_properties(
     rows: list[TableRow] = []
     for number, (model, (_, name)) in enumerate(zip(models, name_runs(models), strict=True)):
         network = copy.deepcopy(model.model).cpu().double()
-        existing = range(len(network.layers))
-        chosen = list(existing if layers is None else layers)
-        if not chosen or not set(chosen) <= set(existing):
-            raise ParameterError("layers", layers, f"expected some of layers 0 to {existing[-1]}")
+        all_layers = range(len(network.layers))
+        chosen = list(all_layers if layers is None else layers)
+        if not chosen or not set(chosen) <= set(all_layers):
+            expected = f"expected numbers of layers from 0 to {all_layers[-1]}"
+            raise ParameterError("layers", layers, expected)
         size, trained = len(model.tokenizer.vocabulary), model.training_length
         count = min(num_tokens or size, size)
         tokens = np.linspace(0, size - 1, count).round().astype(int).tolist()
         reach = min(length or round(1.25 * trained), network.position.max_length or 2**63)
-        log(f"{count} sequences of {reach:,} copies of a token")
+        log(f"{count} sequences, each of {reach:,} copies of one token")
         probe = identical_token_weights(network, tokens, reach, noise, layers=chosen).numpy()
         rows += [
             {"run": name, "layer": layer, **row}
@@ -84,21 +85,25 @@ def attention_properties(
 
 
 def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return min(1, (a / 0.02)^0.4) of normalised weights a (Liutkus et al., figures 8 to 12)."""
+    """Return the brightness min(1, (a / 0.02)^0.4) of normalised weights a on attention maps.
+
+    It is the scale of Liutkus et al. 2021, figures 8 to 12.
+    """
     return np.minimum(1, (weights.clip(min=0) / 0.02) ** 0.4)
 
 
 def plot_attention(
     weights: NDArray[np.floating], path: str | Path, *, layers: Sequence[int], training_length: int
 ) -> None:
-    """Plot attention maps, layers as rows and heads as columns.
+    """Plot attention maps, with a row for each layer and a column for each head.
 
     In a map, queries go down and keys to the right.
 
     Args:
-        weights: normalised before plotting. [layers, H, L, L]
-        layers: the numbers of the layers.
-        training_length: marked if it is below L.
+        weights: [layers, H, L, L]; normalised before plotting.
+        path: see `save_figure`.
+        layers: numbers of the layers, for the titles.
+        training_length: marked by lines if it is below L.
     """
     num_layers, heads, length, _ = weights.shape
     weights = weights / weights.sum(-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Comparisons of a measure with a baseline, and of runs with each other, as rows of tables."""
+"""Comparisons of a measure with its baseline, and of runs with each other, as rows of tables."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -13,7 +13,7 @@ SUMMARY_COLUMNS = ("n", "mean", "low", "high")
 
 
 class Comparison(NamedTuple):
-    """A measure of a run by piece, and the baseline that it is compared with."""
+    """The values of a measure for a run, by piece, and of the baseline it is compared with."""
 
     measure: str
     values: Values
@@ -22,9 +22,9 @@ class Comparison(NamedTuple):
 
 
 def comparison_row(comparison: Comparison) -> TableRow:
-    """Return the means of a measure and of its baseline, and their difference.
+    """Return a row with the means of a measure and of its baseline, and with their difference.
 
-    The difference is paired where both have the same pieces.
+    The difference is paired if both have the same pieces.
     """
     measure, values, baseline, baseline_values = comparison
     if values.keys() == baseline_values.keys():
@@ -33,11 +33,11 @@ def comparison_row(comparison: Comparison) -> TableRow:
         difference = unpaired_difference(values, baseline_values)
     row: TableRow = {"measure": measure}
     similarities = measure in SIMILARITIES.values()
-    own = Summary.of(values.values(), similarities=similarities)
-    row |= {name: getattr(own, name) for name in SUMMARY_COLUMNS}
+    summary = Summary.of(values.values(), similarities=similarities)
+    row |= {name: getattr(summary, name) for name in SUMMARY_COLUMNS}
     row["baseline"] = baseline
-    other = Summary.of(baseline_values.values(), similarities=similarities)
-    row |= {f"baseline_{name}": getattr(other, name) for name in SUMMARY_COLUMNS}
+    baseline_summary = Summary.of(baseline_values.values(), similarities=similarities)
+    row |= {f"baseline_{name}": getattr(baseline_summary, name) for name in SUMMARY_COLUMNS}
     row["difference"] = difference.mean
     row["difference_low"] = difference.low
     row["difference_high"] = difference.high
@@ -47,13 +47,13 @@ def comparison_row(comparison: Comparison) -> TableRow:
 def run_differences(
     comparisons: Mapping[str, Sequence[Comparison]], vocabularies: Sequence[str], *, seed: int
 ) -> list[TableRow]:
-    """Return a row for each measure and pair of runs: the second run less the first.
+    """Return a row for each measure and pair of runs, with the second run minus the first.
 
     Args:
-        comparisons: of each run, by its name. The baselines are not used.
-        vocabularies: the hash of each run's vocabulary. Losses per token are compared only
-            between equal ones, because a token of one tokenizer says more than one of another.
-        seed: of the permutation test.
+        comparisons: comparisons of each run, by its name. Their baselines are not used.
+        vocabularies: hash of the vocabulary of each run. Losses per token are compared only between
+            runs with the same vocabulary, as tokens of different tokenizers differ in content.
+        seed: seed of the permutation test.
     """
     rows: list[TableRow] = []
     runs = zip(comparisons.items(), vocabularies, strict=True)

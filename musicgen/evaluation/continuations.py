@@ -1,4 +1,4 @@
-"""Continuations of held-out pieces, compared with the originals, as part of an evaluation."""
+"""Continuations of held-out pieces in the measure `evaluation`, compared with the originals."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -44,27 +44,31 @@ from musicgen.report import ReportPiece
 from musicgen.text import pluralize
 
 MAX_TOKENS = 4
-"""New tokens per bar, at most, as a multiple of those per bar of the longest prompt.
+"""Limit on new tokens per bar, as a multiple of the tokens per bar of the longest prompt.
 
-A model that has learned little may not end its bars.
+It is needed as a model that has learned little may not end its bars.
 """
 
 
 class Task(NamedTuple):
-    """What every model of an evaluation continues, and how."""
+    """The prompts of an evaluation, and the request with which they are continued."""
 
     prompts: Sequence[Prompt]
     request: GenerationRequest
-    split: str  # of the prompts
+    split: str  # split of the prompts
 
 
 def held_out_prompts(model: MusicModel, data: EncodedCorpus, pieces: Sequence[int]) -> list[Prompt]:
     """Return the first bars of pieces as prompts.
 
-    Pieces that end there, or that are longer than the model's last position, are left out.
+    Pieces without more bars are left out. So are pieces whose prompt is longer than the last
+    position of the model.
+
+    Args:
+        pieces: indices of the pieces in the cache.
 
     Raises:
-        UserError: no piece is left.
+        UserError: no piece remains.
     """
     longest = model.model.position.max_length or np.inf
     prompts, errors = [], []
@@ -85,7 +89,7 @@ def held_out_prompts(model: MusicModel, data: EncodedCorpus, pieces: Sequence[in
 def continuation_request(
     model: MusicModel, prompts: Sequence[Prompt], bars: int, seed: int
 ) -> GenerationRequest:
-    """Return the request for a continuation of each prompt by a number of bars."""
+    """Return a request for one continuation of each prompt, with this number of bars."""
     tokens_per_bar = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
     max_new_tokens = round(MAX_TOKENS * tokens_per_bar * bars)
     return model.request(bars=bars, max_new_tokens=max_new_tokens, seed=seed)
@@ -103,9 +107,10 @@ def continue_prompts(
 
 
 def compare_continuations(continuations: Sequence[Continuation]) -> list[Comparison]:
-    """Compare continuations with the music that follows their prompts in the originals.
+    """Return comparisons of continuations with the originals, by descriptors and style.
 
-    Their style is compared with the whole original; the baseline is that of unrelated pieces.
+    Descriptors are compared with the music that follows the prompt in the original. The style is
+    compared with the whole original; its baseline is the similarity of unrelated pieces.
     """
     pairs = []
     for continuation in continuations:
@@ -118,14 +123,14 @@ def compare_continuations(continuations: Sequence[Continuation]) -> list[Compari
         originals[pair.name] = _named_descriptors(pair.original_continuation(), pair)
     comparisons = []
     for measure in DESCRIPTORS.values():
-        values = {piece: found[measure] for piece, found in generated.items()}
-        original_values = {piece: found[measure] for piece, found in originals.items()}
+        values = {piece: measures[measure] for piece, measures in generated.items()}
+        original_values = {piece: measures[measure] for piece, measures in originals.items()}
         comparisons.append(Comparison(measure, values, ORIGINALS, original_values))
     return comparisons + _compare_styles(pairs)
 
 
 def _compare_styles(pairs: Sequence[Pair]) -> list[Comparison]:
-    """Compare the style similarity to the originals with that of unrelated pieces."""
+    """Return comparisons of the style similarity to the originals with unrelated pieces."""
     pieces = {pair.name: pair.reference for pair in pairs}
     parts = [(pair.name, pair.original_continuation()) for pair in pairs]
     anchors = anchor_similarities(parts, style_labels(pieces), pieces.__getitem__)
@@ -142,12 +147,16 @@ def _compare_styles(pairs: Sequence[Pair]) -> list[Comparison]:
 
 
 def _named_descriptors(score: Score, pair: Pair) -> Mapping[str, float]:
-    """Return the measures of `DESCRIPTORS` of a pair's continuation, or of the original's own."""
-    found = describe(score, pair)
+    """Return the measures in `DESCRIPTORS`, by name.
+
+    Args:
+        score: the continuation of the pair, or the original's.
+    """
+    values = describe(score, pair)
     if not any(track.is_drum for track in score.tracks):
         with suppress(UserError):  # it is not in four voices
-            found |= part_writing(score)
-    return {name: found.get(key, np.nan) for key, name in DESCRIPTORS.items()}
+            values |= part_writing(score)
+    return {name: values.get(key, np.nan) for key, name in DESCRIPTORS.items()}
 
 
 def write_continuations(
@@ -157,11 +166,11 @@ def write_continuations(
     task: Task,
     folder: Path,
 ) -> tuple[Comparison, list[ReportPiece]]:
-    """Write continuations as generate.py does.
+    """Write the files of continuations, as generate.py does.
 
     Returns:
-        Their longest matches with the training set, compared with those of held-out pieces, and
-        the continuations as the report shows them.
+        The comparison of their longest matches with the training set to those of held-out pieces,
+        and the pieces of the report.
     """
     names = file_names([each.prompt for each in continuations], 1)
     files = {}
@@ -186,7 +195,7 @@ def write_continuations(
 def baseline_continuations(
     model: MusicModel, data: EncodedCorpus, task: Task, folder: Path
 ) -> list[ReportPiece]:
-    """Write the continuations of a baseline model; return them as the report shows them."""
+    """Write the continuations of a baseline model; return the pieces of the report."""
     pieces = [data.cache.names.index(prompt.name) for prompt in task.prompts]
     request = replace(task.request, sampling=model.sampling())
     sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
@@ -196,7 +205,7 @@ def baseline_continuations(
 
 
 def original_pieces(task: Task) -> list[ReportPiece]:
-    """Return the originals as the report shows them, as long as the continuations."""
+    """Return the originals as pieces of the report, as long as the continuations."""
     num_bars = PROMPT_BARS + (task.request.bars or 0)
     shown = []
     for prompt in task.prompts:

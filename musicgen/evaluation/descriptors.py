@@ -1,4 +1,4 @@
-"""Descriptors and part writing of continuations, compared with their originals."""
+"""The measures `descriptors` and `part_writing` of continuations and their originals."""
 
 from pathlib import Path
 
@@ -31,12 +31,13 @@ from musicgen.tokenization.base import Tokenizer
 
 
 def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
-    """Describe continuations, and the music that follows their prompts in the originals.
+    """Return a comparison of continuations with the originals by descriptors (`compare_sets`).
 
-    Both are equally long, without the prompt; see `describe`. If no file has an original of its
-    name, two sets of music are compared, each piece as a whole. Rows are those of `compare_sets`;
-    the descriptors of each continuation are in `descriptors_pieces.csv`. Of a folder without
-    originals, the whole pieces are described, and the rows are the values of each.
+    The music that follows the prompt is described (see `describe`), as long in the original as in
+    the continuation. If no file has an original with its name, the two sets are compared with whole
+    pieces. If there are no originals at all, the rows are the descriptors of each whole piece.
+
+    The descriptors of each continuation are written to `descriptors_pieces.csv`.
     """
     if (folder := _folder_alone(inputs)) is not None:
         return _folder_descriptors(folder)
@@ -47,7 +48,7 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
         originals = _whole_pieces(Path(str(inputs.references)).expanduser(), tokenizer)
     else:
         _, pairs = open_pairs(inputs, inputs.generated, "descriptors")
-        originals = list({pair.name: pair for pair in pairs}.values())  # once, not once per sample
+        originals = list({pair.name: pair for pair in pairs}.values())  # one pair per original
     described = [_described(pair, pair.continuation) for pair in track(pairs, "generated")]
     described_originals = [
         _described(pair, pair.original_continuation()) for pair in track(originals, "originals")
@@ -61,7 +62,7 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
 
 
 def _folder_alone(inputs: Inputs) -> Path | None:
-    """Return the folder of generated files if nothing says where their originals are."""
+    """Return the folder of generated files if it has no originals, else None."""
     if not inputs.generated or inputs.references:
         return None
     folder = Path(inputs.generated).expanduser()
@@ -88,14 +89,15 @@ def _whole_pieces(folder: Path, tokenizer: Tokenizer | None) -> list[Pair]:
 
 
 def _described(pair: Pair, score: Score) -> Described:
+    """Return the descriptors and the style of the continuation of a pair, or of the original's."""
     return Described.of(pair.name, score, describe(score, pair))
 
 
 def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
-    """Measure the part writing of pieces in four voices, and of as much music of their originals.
+    """Return measures of four-part writing for continuations and their originals.
 
-    See `musicgen.metrics.part_writing`. Parallels are counted per 100 beats; other values are
-    shares.
+    The originals are as long as the continuations. Parallels are counted per 100 beats; other
+    values are shares (see `musicgen.metrics.part_writing`).
     """
     _, pairs = open_pairs(inputs, inputs.generated, "part_writing")
     rows: list[TableRow] = []
@@ -109,7 +111,7 @@ def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
             continue
         for kind, measures in (("generated", generated), ("originals", originals)):
             names = {"pieces": kind, "piece": pair.file, "original": pair.name}
-            rows += [{**names, "measure": name, "value": x} for name, x in measures.items()]
+            rows += [{**names, "measure": name, "value": value} for name, value in measures.items()]
     warn_of_first(left_out, NUM_SKIPPED_SHOWN)
     if not rows:
         raise UserError("metrics=part_writing needs pieces in four voices, each in its own track")
@@ -117,11 +119,16 @@ def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
 
 
 def describe(score: Score, pair: Pair) -> dict[str, float]:
-    """Return descriptors of the continuation of a pair, or of the original's own.
+    """Return descriptors of a continuation, by name.
 
-    They are muspy's; MusDr's grooving similarity, entropies of the pitch classes in windows of 1
-    and 4 bars, and structureness; the notes per bar, the share of the notes in the prompt's key,
-    and the share of repeated bars. Bars of the prompt can be repeated, but are not counted.
+    - The metrics of muspy.
+    - Those of MusDr: grooving similarity, entropy of the pitch classes in windows of 1 and 4 bars,
+      and structureness.
+    - The number of notes per bar, the share of notes in the key of the prompt, and the share of
+      repeated bars. Bars of the prompt can be repeated, but are not counted.
+
+    Args:
+        score: the continuation of the pair, or the original's.
     """
     prompt, first = pair.prompt()
     num_bars = len(score.bar_starts())

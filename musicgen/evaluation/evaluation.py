@@ -1,4 +1,4 @@
-"""Evaluation of a run, or of several: losses, continuations and a verdict, on one page."""
+"""The measure `evaluation` of one or several runs: losses, continuations and a verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -53,8 +53,8 @@ from musicgen.validation import check_choice, check_int
 
 PAGE = "index.html"
 MAX_FACTOR = 2  # the last position that is measured, in training lengths
-MAX_SHOWN = 12  # pieces on a page of several models
-FEW_HELD_OUT = 12  # pieces; with fewer in the test split, the validation split is used too
+MAX_SHOWN = 12  # largest number of pieces on a page of several models
+FEW_HELD_OUT = 12  # with fewer test pieces, the validation split is used as well
 
 
 class HeldOut(NamedTuple):
@@ -72,7 +72,7 @@ class Range(NamedTuple):
 
 
 class RunResults(NamedTuple):
-    """What was measured of a run."""
+    """The results of a run."""
 
     comparisons: list[Comparison]
     losses: Losses  # on held-out pieces
@@ -88,20 +88,21 @@ def evaluation(
     num_pieces: int,
     baseline: str | None = None,
 ) -> list[TableRow]:
-    """Evaluate a run: its losses and its continuations of held-out pieces, with a verdict.
+    """Evaluate one or several runs: losses and continuations of held-out pieces, with a verdict.
 
-    Of several runs, all measure the same pieces, and the rows are the differences between each two
-    of them, with p values. Writes `index.html` with the verdict and the continuations,
-    `position_loss.png` with its curves as JSON, `evaluation_pieces.csv` with the values by piece,
-    the continuations as generate.py does, and of several runs `evaluation_runs.csv` with the
-    figures of each.
+    The rows compare the measures of a run with their baselines. With several runs, all are measured
+    on the same pieces, and the rows are the differences between each two runs, with p values.
+
+    These files are written: `index.html` with the verdict and the continuations; the continuations
+    as by generate.py; `position_loss.png` and the same curves as JSON; `evaluation_pieces.csv` with
+    the values of each piece; and with several runs `evaluation_runs.csv` with the rows of each run.
 
     Args:
-        num_prompts: held-out pieces that are continued.
+        num_prompts: number of held-out pieces to continue.
         bars: number of bars of a continuation.
-        num_pieces: held-out pieces, and training pieces, of which the loss is computed.
-        baseline: a model whose continuations of the same pieces are on the page, with the
-            originals. They are not measured.
+        num_pieces: number of held-out pieces, and of training pieces, for the losses.
+        baseline: a model whose continuations of the same pieces are shown on the page, together
+            with the originals. They are not measured.
     """
     check_int("num_prompts", num_prompts)
     check_int("bars", bars)
@@ -142,7 +143,7 @@ def evaluation(
 
 
 def with_label(pieces: Sequence[ReportPiece], label: str) -> list[ReportPiece]:
-    """Return pieces whose titles end in a label, which tells the models of a page apart."""
+    """Return the pieces with a label at the end of their titles, such as the name of the model."""
     return [replace(piece, title=f"{piece.title} ({label})") for piece in pieces]
 
 
@@ -157,7 +158,10 @@ def log_verdict(judgements: Sequence[Judgement], page: Path) -> None:
 def shared_held_out(runs: Sequence[Run], split: str) -> HeldOut:
     """Return the pieces of a split that all runs have; copies of a piece count once.
 
-    If the split of a run has few pieces, those of the other held-out split are used too.
+    If the split of a run has few pieces, the other held-out split is used as well.
+
+    Raises:
+        UserError: the runs have no held-out piece in common.
     """
     check_choice("split", split, SPLITS)
     splits: Sequence[str] = [split]
@@ -188,7 +192,7 @@ def shared_positions(runs: Sequence[Run]) -> Range:
 def continuation_task(
     run: Run, held_out: HeldOut, num_prompts: int, bars: int, *, seed: int
 ) -> Task:
-    """Return the prompts and the request of a run: evenly spaced held-out pieces."""
+    """Return the prompts of evenly spaced held-out pieces, and the request to continue them."""
     indices = evenly_spaced(run.indices(held_out.names), num_prompts)
     prompts = held_out_prompts(run.model, run.data, indices)
     request = continuation_request(run.model, prompts, bars, seed)
@@ -198,25 +202,26 @@ def continuation_task(
 def compare_losses(
     run: Run, held_out: HeldOut, positions: Range, *, num_pieces: int, seed: int
 ) -> RunResults:
-    """Compare the loss on held-out pieces with that of a trigram model, and with two more.
+    """Return the losses of a run, compared with three baselines.
 
-    These are the loss on training pieces and, if they are known, that of the initial weights.
+    They are the loss of a trigram model, the loss on training pieces, and the loss of the initial
+    weights if the run was not trained from scratch.
     """
     cache = run.data.cache
     indices = evenly_spaced(run.indices(held_out.names), num_pieces)
     pieces = Pieces(run.data, indices, positions.last)
     training = pieces._replace(indices=evenly_spaced(cache.pieces("train"), num_pieces))
     losses = piece_losses(run.model, pieces, seed=seed, name=HELD_OUT_PIECES)
-    of_trigram = trigram_losses(pieces)
-    of_training = piece_losses(run.model, training, seed=seed, name=TRAINING_PIECES)
+    losses_of_trigram = trigram_losses(pieces)
+    training_losses = piece_losses(run.model, training, seed=seed, name=TRAINING_PIECES)
     per_note = nats_per_note(losses, pieces)
     baselines = {
-        TRIGRAM: nats_per_note(of_trigram, pieces),
-        TRAINING_PIECES: nats_per_note(of_training, training),
+        TRIGRAM: nats_per_note(losses_of_trigram, pieces),
+        TRAINING_PIECES: nats_per_note(training_losses, training),
     }
     if run.initial is not None:
-        of_initial = piece_losses(run.initial, pieces, seed=seed, name=INITIAL_WEIGHTS)
-        baselines[INITIAL_WEIGHTS] = nats_per_note(of_initial, pieces)
+        initial_losses = piece_losses(run.initial, pieces, seed=seed, name=INITIAL_WEIGHTS)
+        baselines[INITIAL_WEIGHTS] = nats_per_note(initial_losses, pieces)
     comparisons = [
         Comparison(NATS_PER_NOTE, per_note, baseline, values)
         for baseline, values in baselines.items()
@@ -225,9 +230,9 @@ def compare_losses(
     beyond = slice(positions.training_length, positions.last)
     for measure, part in ((NATS_PER_TOKEN, trained), (NATS_PER_TOKEN_BEYOND, beyond)):
         values = nats_per_token(losses, pieces, part)
-        baseline_values = nats_per_token(of_trigram, pieces, part)
+        baseline_values = nats_per_token(losses_of_trigram, pieces, part)
         comparisons.append(Comparison(measure, values, TRIGRAM, baseline_values))
-    return RunResults(comparisons, losses, of_trigram)
+    return RunResults(comparisons, losses, losses_of_trigram)
 
 
 def nats_per_note(losses: Losses, pieces: Pieces) -> dict[str, float]:
@@ -250,20 +255,23 @@ def evaluate_continuations(
     """Continue the prompts with a run; compare with the originals and with the initial weights.
 
     Returns:
-        The comparisons that are defined for a piece at least, and the pieces of the report.
+        The comparisons whose measure is defined for at least one piece, and the pieces of the
+        report.
     """
     continuations = continue_prompts(run.model, task.prompts, task.request)
     comparisons = compare_continuations(continuations)
     if run.initial is not None:
-        of_initial = continue_prompts(run.initial, task.prompts, task.request)
-        initial_values = {each.measure: each.values for each in compare_continuations(of_initial)}
+        by_initial = compare_continuations(
+            continue_prompts(run.initial, task.prompts, task.request)
+        )
+        initial_values = {each.measure: each.values for each in by_initial}
         comparisons += [
-            Comparison(measure, values, INITIAL_WEIGHTS, initial_values[measure])
-            for measure, values, *_ in comparisons
+            Comparison(each.measure, each.values, INITIAL_WEIGHTS, initial_values[each.measure])
+            for each in comparisons
         ]
     match, shown = write_continuations(run.model, run.data, continuations, task, folder)
     comparisons.append(match)
-    return [x for x in comparisons if not np.isnan([*x.values.values()]).all()], shown
+    return [each for each in comparisons if not np.isnan([*each.values.values()]).all()], shown
 
 
 def judge_runs(
@@ -273,8 +281,8 @@ def judge_runs(
     comparisons = {name: result.comparisons for name, result in results.items()}
     rows: list[TableRow] = []
     values_by_piece: dict[tuple[str, str, str], float] = {}
-    for name, of_run in comparisons.items():
-        for comparison in of_run:
+    for name, run_comparisons in comparisons.items():
+        for comparison in run_comparisons:
             rows.append({"run": name, **comparison_row(comparison)})
             for piece, value in comparison.values.items():
                 values_by_piece[name, comparison.measure, piece] = value
@@ -295,7 +303,7 @@ def judge_runs(
 
 
 def write_curves(results: Mapping[str, RunResults], out: Path, training_length: int) -> bytes:
-    """Write the loss by position as a plot and as JSON; return the plot, or nothing if it fails."""
+    """Write the loss by position as a plot and as JSON; return the PNG, or b"" if it failed."""
     losses: dict[str, Losses] = {}
     for name, result in results.items():
         losses[name] = result.losses

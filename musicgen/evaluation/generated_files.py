@@ -1,4 +1,4 @@
-"""The manifest of a folder of generated MIDI files, and its pieces as the report shows them."""
+"""The manifest of a folder of generated MIDI files, and the pieces of its report."""
 
 import json
 from collections import Counter
@@ -21,15 +21,15 @@ from musicgen.midi import TICKS_PER_BEAT, Score, loads, without_suffix
 from musicgen.report import Mark, ReportPiece
 from musicgen.text import pluralize
 
-MAX_STEM_BYTES = 200  # of a file's name: most file systems allow 255 in all
+MAX_STEM_BYTES = 200  # of the name of a file; most file systems allow 255 bytes for all of it
 
 
 MidiFile = tuple[bytes, int, str]
-"""The bytes of a file, the tick at which its prompt ends, and a notice."""
+"""The bytes of a MIDI file, the tick at which its prompt ends, and a notice for the user."""
 
 
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
-    """Return a unique file name for each prompt (by id) and sample: PROMPT_SAMPLE.mid."""
+    """Return a unique file name PROMPT_SAMPLE.mid for each prompt (by its `id`) and sample."""
     names: dict[tuple[int, int], str] = {}
     stems: Counter[str] = Counter()
     for prompt in prompts:
@@ -51,13 +51,16 @@ def write_manifest(
     notices: list[str],
     matches: TrainingMatches | None = None,
 ) -> list[ReportPiece]:
-    """Write the manifest of a folder; return the pieces as the report shows them.
+    """Write the manifest of a folder; return the pieces of the report.
 
     Args:
-        pieces: by the names of their files.
-        provenance: the tokenizer's configuration and the place of the prompts, with which
-            evaluate.py reads the originals as the model does.
-        matches: of the pieces with the training set; None: they were not searched.
+        out: the folder.
+        pieces: continuations and their MIDI files, by file name.
+        settings: settings of the generation.
+        provenance: `tokenizer`, the configuration of the tokenizer, and `references`, the place of
+            the prompts. With these, evaluate.py reads the originals as the model does.
+        notices: notices about all pieces.
+        matches: longest matches with the training set; None: not searched.
     """
     entries, shown = [], []
     for file, (continuation, (data, prompt_end, _)) in pieces.items():
@@ -92,7 +95,7 @@ def write_manifest(
 
 
 def _match_marks(match: Match, prompt_end: int, ticks_per_beat: int) -> list[Mark]:
-    """Return a mark of the longest match with the training set, if there is one."""
+    """Return a mark for the longest match with the training set; []: there is no match."""
     if not match.num_notes:
         return []
     first = prompt_end + round(match.first_beat * ticks_per_beat)
@@ -101,12 +104,16 @@ def _match_marks(match: Match, prompt_end: int, ticks_per_beat: int) -> list[Mar
 
 
 def _manifest_entry(continuation: Continuation, written: Score) -> dict[str, Any]:
-    """Return what the manifest says of a piece.
+    """Return the entry of a piece in the manifest.
 
-    The style similarities are those of evaluate.py, to the whole piece of the prompt.
+    Style similarities are to the whole piece of the prompt, as in evaluate.py.
+
+    Args:
+        written: the score of the MIDI file.
     """
     prompt, new = continuation.prompt, continuation.new_score
-    last_onset = max((int(t.notes["onset"].max(initial=0)) for t in written.tracks), default=0)
+    last_onsets = [int(track.notes["onset"].max(initial=0)) for track in written.tracks]
+    last_onset = max(last_onsets, default=0)
     entry: dict[str, Any] = {
         "prompt": prompt.name,
         "sample": continuation.sample,
@@ -127,7 +134,7 @@ def _manifest_entry(continuation: Continuation, written: Score) -> dict[str, Any
 
 
 def report_title(continuations: list[Continuation]) -> str:
-    """Return a title that says what was continued: the prompts' names, or their number."""
+    """Return the title of a report, with the names of the prompts or their number."""
     names = list(dict.fromkeys(without_suffix(c.prompt.name) for c in continuations))
     if names == [FROM_NOTHING]:
         return f"{pluralize(len(continuations), 'pieces')} {FROM_NOTHING}"
@@ -138,7 +145,7 @@ def report_title(continuations: list[Continuation]) -> str:
 
 
 def cut_short(model: MusicModel, bars: int | None, continuations: list[Continuation]) -> str:
-    """Return a line about pieces that ended at the model's last position; empty without any."""
+    """Return a notice about pieces that ended at the last position of the model; "": none did."""
     position = model.model.position
     cut = [c for c in continuations if len(c.tokens) == position.max_length]
     if bars is None or not cut:

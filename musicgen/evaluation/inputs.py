@@ -1,7 +1,7 @@
-"""The settings that all measures share: models, folders, pieces.
+"""The settings that all measures share, such as models and folders.
 
 A measure is a function `measure(inputs, out, **settings) -> list[TableRow]`. It returns the rows of
-its table, and may write plots and further tables to the folder `out`.
+its table, and may write plots and other tables to the folder `out`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,11 @@ from musicgen.validation import check_int, check_seed
 
 @dataclass(frozen=True)
 class Inputs:
-    """The shared settings of `conf/evaluate.yaml`, which explains them; `root` is `data.root`."""
+    """The shared settings of `conf/evaluate.yaml`, where they are explained; `root` is `data.root`.
+
+    Raises:
+        ParameterError: a setting is invalid.
+    """
 
     checkpoint: str
     split: str
@@ -35,5 +39,5 @@ class Inputs:
 
     @property
     def checkpoints(self) -> list[str]:
-        """The paths of `runs`, otherwise that of `checkpoint`."""
+        """The paths of `runs`, or the path of `checkpoint` without them."""
         return list(self.runs or [self.checkpoint])

@@ -1,4 +1,4 @@
-"""The cross-entropy of models on pieces of a corpus, by token, note and bar."""
+"""The cross-entropy of models on pieces of a corpus, per token, note and bar."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
@@ -19,22 +19,22 @@ from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
 
 Losses = list[NDArray[np.float64]]
-"""Losses in nats of each piece: [draws, L] of one run, [seeds, draws, L] of several seeds."""
+"""Losses in nats of each piece: [draws, L] for one run, [seeds, draws, L] for several seeds."""
 
 Unit = Literal["note", "bar", "token of new bars", "token of repeated bars"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 class Pieces(NamedTuple):
-    """Pieces of a corpus, of which the tokens up to a position are measured."""
+    """Pieces of a corpus, whose tokens up to a position are measured."""
 
     data: EncodedCorpus
-    indices: Sequence[int]
-    length: int  # the last position
+    indices: Sequence[int]  # in the cache of the corpus
+    length: int  # number of positions to measure
 
 
 def last_position(model: MusicModel, max_factor: float) -> int:
-    """Return the last position that is measured: at most `max_factor` training lengths."""
+    """Return the number of positions to measure: at most `max_factor` training lengths."""
     length = round(max_factor * model.training_length)
     return min(length, model.model.position.max_length or length)
 
@@ -45,27 +45,27 @@ def piece_losses(
     """Return the losses of a model on pieces.
 
     Args:
-        seed: of the noise of the positional encoding.
-        name: of the progress bar.
-        num_draws: of this noise, for each piece.
+        seed: seed of the noise of the positional encoding.
+        name: title of the progress bar.
+        num_draws: number of draws of this noise for each piece.
     """
     cache = pieces.data.cache
     losses: Losses = []
     for index in track(pieces.indices, name):
         tokens = cache[index][: pieces.length + 1]
-        found = position_losses(
+        nats = position_losses(
             model.model,
             tokens,
             NoiseKey((seed, RandomStream.EVALUATION, index)),
             positions=model.positions(tokens, cache.bar_lengths[index]),
             num_draws=num_draws,
         )
-        losses.append(found)
+        losses.append(nats)
     return losses
 
 
 def trigram_losses(pieces: Pieces) -> Losses:
-    """Return the losses of a trigram model that is fitted to the training pieces."""
+    """Return the losses on pieces of a trigram model that is fitted to the training pieces."""
     data = pieces.data
     training = [data.cache[index] for index in data.split("train")]
     trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary), training)
@@ -85,18 +85,18 @@ def position_losses(
     positions: NDArray[np.int64] | None = None,
     num_draws: int = 1,
 ) -> NDArray[np.float64]:
-    """Return the cross-entropy in nats of each token given those before it.
+    """Return the cross-entropy in nats of each token given the tokens before it.
 
     Args:
         model: causal, in evaluation mode.
-        tokens: a piece, [L + 1]. Entry n of a draw is the loss of token n + 1.
-        noise: key of the encoding's noise; each draw folds in its number. Random features are
-            not drawn again.
-        positions: [L + 1, P]; None: the token index.
-        num_draws: passes with different noise; an encoding without noise has a single one.
+        tokens: a piece [L + 1].
+        noise: noise key of the positional encoding; each draw folds in its number. Random features
+            are not drawn again.
+        positions: [L + 1, P]; None: token indices.
+        num_draws: number of passes with different noise. Without noise, there is one pass.
 
     Returns:
-        [num_draws, L]
+        [num_draws, L], or [1, L] without noise. Entry n is the loss of token n + 1.
     """
     device = next(model.parameters()).device
     ids = torch.from_numpy(tokens).to(device)
@@ -112,9 +112,9 @@ def position_losses(
 def losses_by_unit(losses: Losses, pieces: Pieces, unit: Unit) -> tuple[Losses, list[int]]:
     """Return the losses of the tokens that belong to units, and the number of units in each piece.
 
-    Notes are those of `Tokenizer.num_notes`. End tokens belong to no unit, nor does the last bar
-    if the length cuts it. Repeated bars are similar to a bar at least `MIN_LAG` bars earlier, new
-    bars to no earlier one.
+    Notes are counted by `Tokenizer.num_notes`. End tokens belong to no unit. The last bar belongs
+    to no unit if `pieces.length` cuts it. Repeated bars are like a bar at least `MIN_LAG` bars
+    earlier, and new bars are like no earlier bar.
     """
     tokenizer, cache = pieces.data.tokenizer, pieces.data.cache
     selected, counts = [], []
@@ -140,7 +140,7 @@ def losses_by_unit(losses: Losses, pieces: Pieces, unit: Unit) -> tuple[Losses, 
 def _without_last_bar(
     tokens: NDArray[np.int64], tokenizer: Tokenizer, bar_length: int
 ) -> NDArray[np.int64]:
-    """Return the tokens without those of the last bar, but those of the first bar."""
+    """Return the tokens without the last bar; the first bar is always included."""
     bars = Coordinates(tokenizer).of(tokens, ("bar",), bar_length=bar_length)[:, 0]
     return tokens[(bars < bars.max()) | (bars == 0)]
 
@@ -148,7 +148,7 @@ def _without_last_bar(
 def _new_and_repeated_tokens(
     tokens: NDArray[np.int64], tokenizer: Tokenizer, bar_length: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which tokens after the first are in new bars, and which in repeated ones. [L - 1]"""
+    """Return which tokens after the first are in new bars, and which in repeated bars: [L − 1]."""
     coordinates = Coordinates(tokenizer)
     events = coordinates.of(tokens, ("bar", "beat", "pitch"), bar_length=bar_length)
     notes = events[coordinates.values["pitch"][tokens] >= 0]

@@ -28,10 +28,10 @@ DESCRIPTORS = {
 """Measures of continuations by the keys of `describe` and `part_writing`."""
 
 MATCH_SOURCE = "match found in"
-"""Where the longest match with the training set stands, in the manifest and the report."""
+"""Place of the longest match with the training set, in the manifest and the report."""
 
 PIECE_MEASURES = (*SIMILARITIES.values(), TRAINING_MATCH, MATCH_SOURCE)
-"""What the report shows of each piece."""
+"""The measures that the report shows for each piece."""
 
 TRIGRAM = "trigram model"
 TRAINING_PIECES = "training pieces"

@@ -1,4 +1,4 @@
-"""Originality: the longest match of music with the training set of its model."""
+"""The measure `originality`: longest matches of continuations with the training set."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,16 +19,17 @@ from musicgen.metrics.originality import GRID, Match, MatchIndex, Notes, match_n
 from musicgen.midi import Score
 from musicgen.report.tables import TableRow, write_csv
 
-MAX_HELD_OUT = 100  # pieces that a report compares with
-MAX_TOKENS = 20_000_000  # of a training set that `originality=auto` searches: 10 seconds
+MAX_HELD_OUT = 100  # largest number of held-out pieces in the comparison of a report
+MAX_TOKENS = 20_000_000  # the largest training set that `originality=auto` searches: 10 seconds
 
 
 def originality(inputs: Inputs, out: Path) -> list[TableRow]:
-    """Find the longest match of each continuation with the training set, in any key.
+    """Return the length in notes of the longest match of each continuation with the training set.
 
-    Prompts do not count. The baseline is the matches of held-out pieces, cut to the median size of
-    the continuations: much longer matches are copies; see `musicgen.metrics.originality`. A value
-    is the number of notes. `originality_matches.csv` says where each match stands.
+    Matches may be in any key (see `musicgen.metrics.originality`). Prompts are not searched. The
+    baseline is the longest matches of held-out pieces, which are cut to the median size of the
+    continuations. Much longer matches are copies. `originality_matches.csv` has the place of each
+    match.
     """
     if not inputs.generated:
         raise UserError("metrics=originality needs generated=, a folder of MIDI files")
@@ -59,21 +60,22 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
 
 
 class TrainingMatches(NamedTuple):
-    """The longest matches with a training set, by the names of the pieces."""
+    """The longest matches of pieces with a training set, by name."""
 
     generated: Mapping[str, Match]
     held_out: Mapping[str, Match]
-    size: int  # median number of notes of the generated pieces, to which held-out ones are cut
+    size: int  # notes to which held-out pieces are cut: the median of the generated pieces
 
 
 def training_matches(
     data: EncodedCorpus, scores: Mapping[str, Score], max_held_out: int | None
 ) -> TrainingMatches:
-    """Find the longest matches of scores, and of held-out pieces, with a training set.
+    """Return the longest matches of scores, and of held-out pieces, with a training set.
 
     Args:
-        scores: by name.
-        max_held_out: pieces of val and test to use, evenly spaced; None: all.
+        data: the corpus of the training set.
+        scores: generated pieces, by name.
+        max_held_out: number of validation and test pieces to use, evenly spaced; None: all.
     """
     tokenizer, cache = data.tokenizer, data.cache
 
@@ -96,7 +98,7 @@ def training_matches(
     pieces = [i for i, split in enumerate(cache.splits) if split != "train"]
     for i in evenly_spaced(pieces, max_held_out):
         notes = notes_of(i)
-        # More notes have longer matches: compare music of equal size, from the middle.
+        # Longer music has longer matches. Pieces are therefore cut to equal size, in the middle.
         middle = notes[max(0, len(notes) - size) // 2 :][:size]
         held_out[cache.names[i]] = index.longest_match(middle)
     return TrainingMatches(generated, held_out, size)
@@ -105,11 +107,14 @@ def training_matches(
 def searchable_training_data(
     model: MusicModel, wanted: bool | str, root: str | None
 ) -> EncodedCorpus | None:
-    """Return the corpus of a model to search for matches; None if it is not `wanted`.
+    """Return the corpus of a model in which matches are searched, or None for no search.
 
     Args:
-        wanted: True, False, or `auto`: if the corpus is found and encoded, and not large.
-        root: the corpus's folder, if it was moved.
+        wanted: True, False, or `auto`: search if the corpus is found, encoded and not large.
+        root: folder of the corpus, if it was moved.
+
+    Raises:
+        UserError: the corpus is `wanted`, but not found.
     """
     if wanted is False:
         return None

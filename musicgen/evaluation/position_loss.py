@@ -1,4 +1,4 @@
-"""Position loss: the cross-entropy of models by position, within the training length and beyond."""
+"""The measure `position_loss`: loss by position, within the training length and beyond."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ FACTORS = (1.5, 2.0, 4.0)  # ends of the ranges of positions, in training length
 class Measured(NamedTuple):
     """The losses of one run with one number of realizations."""
 
-    group: str  # runs that differ only in their seeds have the same one
-    realizations: Any  # R of SPE, "exact", or None of another encoding
+    group: str  # the same for runs that differ only in their seeds
+    realizations: Any  # R of SPE; "exact" for R → ∞; None for another encoding
     losses: Losses
     training_length: int
     pieces: Pieces
-    vocabulary: str  # its hash
+    vocabulary: str  # hash of the vocabulary
 
     @classmethod
     def of(cls, model: MusicModel, group: str, losses: Losses, pieces: Pieces) -> Measured:
-        """Return the losses of a model of a group on pieces, with what is known of the model."""
+        """Return the record of a model in a group, from its losses on pieces."""
         position = model.model.position
         realizations = (position.num_realizations or "exact") if isinstance(position, SPE) else None
         vocabulary = model.content.vocabulary_hash
@@ -65,20 +65,22 @@ class Measured(NamedTuple):
 def position_loss(
     inputs: Inputs, out: Path, *, num_draws: int, num_realizations: Any, max_factor: float
 ) -> list[TableRow]:
-    """Return the loss by position on held-out pieces, of models and of a trigram model.
+    """Return the loss on held-out pieces of models and of a trigram model, by range of positions.
 
-    Each piece has noise of its own in each draw. Runs that differ only in their seeds are one row:
-    their mean, with the deviation over seeds. The trigram model is interpolated (Witten-Bell) and
-    fitted to the training pieces. The table is also written as JSON, with the loss by position and
-    that of each run (Liutkus et al. 2021, figures 3 and 14, table 6), the loss by position as a
-    figure in PNG and PDF, and the differences between each two rows of runs, paired by piece, as
-    `position_loss_differences.csv`.
+    The noise of the positional encoding differs between pieces and draws. Runs that differ only in
+    their seeds have one row with their mean and the deviation over seeds. The trigram model is
+    interpolated (Witten-Bell) and fitted to the training pieces.
+
+    `position_loss.json` has the table, the loss by position, and both for each run, as in Liutkus
+    et al. 2021, figures 3 and 14 and table 6. `position_loss.png` and `.pdf` are plots of the loss
+    by position. `position_loss_differences.csv` has the differences between each two groups of
+    runs, paired by piece.
 
     Args:
-        num_draws: of the noise of an encoding that has any.
-        num_realizations: SPE's R: `trained`, a number, None (the exact limit), or a list of these.
-        max_factor: the longest position in training lengths. Losses per note, bar and token of
-            new and repeated bars reach up to the shortest of these of all models.
+        num_draws: number of draws of the noise, for encodings with noise.
+        num_realizations: R of SPE: `trained`, a number, None (R → ∞), or a list of these.
+        max_factor: the last position, in training lengths. Losses per note, per bar and per token
+            of new and repeated bars are measured up to the smallest last position of all models.
     """
     check_int("num_draws", num_draws)
     check_float("max_factor", max_factor, minimum=1)
@@ -89,7 +91,7 @@ def position_loss(
     log(f"{count}, up to {max_factor:g} times the training length")
     shared = Pieces(data, indices, min(last_position(model, max_factor) for model in models))
     measured: list[Measured] = []
-    of_each_run: list[TableRow] = []
+    results_of_runs: list[TableRow] = []
     numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
     for path, trained_model, name in zip(
         inputs.checkpoints, models, name_runs(models), strict=True
@@ -102,10 +104,10 @@ def position_loss(
             losses = piece_losses(
                 model, pieces, seed=inputs.seed, name=name.name, num_draws=num_draws
             )
-            found = Measured.of(model, name.group, losses, pieces)
-            measured.append(found)
+            result = Measured.of(model, name.group, losses, pieces)
+            measured.append(result)
             run = {"checkpoint": path, "name": name.name, "seed": model.content.config.get("seed")}
-            of_each_run.append({**run, **_curve(found), "rows": _rows(found, shared)})
+            results_of_runs.append({**run, **_curve(result), "rows": _rows(result, shared)})
     pieces = Pieces(data, indices, last_position(models[0], max_factor))
     length = models[0].training_length
     trigram = Measured.of(models[0], TRIGRAM, trigram_losses(pieces), pieces)
@@ -115,14 +117,15 @@ def position_loss(
     curves = [_curve(group) for group in groups]
     for suffix in ("png", "pdf"):
         plot_loss_curves(curves, out / f"position_loss.{suffix}", training_length=length)
-    write_json({"rows": rows, "curves": curves, "runs": of_each_run}, out / "position_loss.json")
+    content = {"rows": rows, "curves": curves, "runs": results_of_runs}
+    write_json(content, out / "position_loss.json")
     differences = _differences(groups[:-1], shared, seed=inputs.seed)
     write_csv(differences, out / "position_loss_differences.csv")
     return rows
 
 
 def _over_seeds(measured: Sequence[Measured]) -> list[Measured]:
-    """Join runs of one group and one number of realizations: losses [seeds, draws, L]."""
+    """Return one record for each group and number of realizations: losses [seeds, draws, L]."""
     groups: dict[tuple[str, Any], list[Measured]] = {}
     for each in measured:
         groups.setdefault((each.group, each.realizations), []).append(each)
@@ -138,7 +141,7 @@ def _rows(measured: Measured, shared: Pieces) -> list[TableRow]:
     """Return a row for each range of positions and for each unit.
 
     Args:
-        shared: the pieces up to the last position that all models have, for the units.
+        shared: the pieces up to the last position of all models, for losses per unit.
     """
     reached, trained = measured.pieces.length, measured.training_length
     factors = [factor for factor in FACTORS if factor * trained <= reached]
@@ -151,9 +154,9 @@ def _rows(measured: Measured, shared: Pieces) -> list[TableRow]:
 
 
 def _differences(measured: Sequence[Measured], shared: Pieces, *, seed: int) -> list[TableRow]:
-    """Return the differences between each two of several groups of runs, paired by piece.
+    """Return the differences between each two groups of runs, paired by piece.
 
-    Losses per token are compared in ranges of positions that begin and end alike.
+    Losses per token are compared between equal ranges of positions only.
     """
     comparisons: dict[str, list[Comparison]] = {}
     for each in measured:
@@ -169,8 +172,8 @@ def _differences(measured: Sequence[Measured], shared: Pieces, *, seed: int) -> 
         names = [each.pieces.data.cache.names[index] for index in each.pieces.indices]
         realizations = "" if each.realizations is None else f", R = {each.realizations}"
         comparisons[each.group + realizations] = [
-            Comparison(measure, dict(zip(names, of_pieces.mean((1, 2)), strict=True)), "", {})
-            for measure, of_pieces in values.items()
+            Comparison(measure, dict(zip(names, losses.mean((1, 2)), strict=True)), "", {})
+            for measure, losses in values.items()
         ]
     return run_differences(comparisons, [each.vocabulary for each in measured], seed=seed)
 
@@ -182,7 +185,7 @@ def _curve(measured: Measured) -> TableRow:
 
 
 def curve_of(losses: Losses, training_length: int) -> TableRow:
-    """Return `loss_curve` as plain lists, in 16 buckets up to the training length."""
+    """Return `loss_curve` as plain lists, with 16 buckets up to the training length."""
     curve = loss_curve(losses, max(1, training_length // 16))
     return {name: column.tolist() for name, column in curve.items()}
 
@@ -193,7 +196,7 @@ def plot_loss_curves(
     """Plot loss curves with their intervals over pieces, and mark the training length.
 
     Args:
-        curves: with `run` and perhaps `R` for the legend, and the values of `loss_curve`.
+        curves: the values of `loss_curve`, with `run`, and `R` for SPE, for the legend.
     """
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""Position properties: the kernels of a model's positional encoding, spans and decays."""
+"""The measure `position_properties`: positional kernels, spans and decays of a model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,19 +22,19 @@ from musicgen.report.tables import TableRow, write_csv
 
 
 def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
-    """Measure the weight of a lag under the positional encoding, spans and decays.
+    """Return the half width and the monotonicity of positional kernels, spans and decays.
 
-    Lags are along one coordinate; those of the other coordinates are 0. The profiles of the heads
-    (`PositionKernel`) are plotted, and written to `position_kernels.csv`. Monotonicity up to the
-    training length is that of Wang et al. (2021): 0 if a profile never increases with the lag, 1 if
-    it always does.
+    There is a row for each layer and head. Lags are along one coordinate, and 0 in the others. The
+    profiles (`PositionKernel`) are plotted and written to `position_kernels.csv`. Monotonicity is
+    computed up to the training length as in Wang et al. (2021): it is 0 if a profile never
+    increases with the lag, and 1 if it always does.
 
     Args:
         max_factor: the longest lag, as a multiple of the training length.
     """
     path, *others = inputs.checkpoints
     if others:
-        raise UserError("metrics=position_properties measures one run; give each run alone")
+        raise UserError("metrics=position_properties measures one run; give one run at a time")
     model = load(path).to(inputs.device)
     log(model.content.describe(model.path))
     rows: list[TableRow] = []
@@ -49,11 +49,11 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
         for kernel in position_kernels(model.model, lags, axis):
             names = {"kernel": kernel.name, "lag of": coordinate}
             same = {"length": length, "relative": kernel.relative}
-            back = kernel.profile[..., -first:].astype(np.float64)  # of the lags 0, 1, …
-            rounding = 1e-6 * np.abs(back).max(-1)
-            trained = back[..., None, :length]
+            backward = kernel.profile[..., -first:].astype(np.float64)  # at the lags 0, 1, …
+            rounding = 1e-6 * np.abs(backward).max(-1)
+            trained = backward[..., None, :length]
             properties = {
-                "half width": half_width(np.abs(back)),
+                "half width": half_width(np.abs(backward)),
                 "monotonicity": monotonicity(trained, rounding),
             }
             columns: dict[str, NDArray[Any]] = {"lag": lags}
@@ -71,7 +71,7 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
 
 
 def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
-    """Return the median range of a coordinate in the first windows of pieces."""
+    """Return the median range of a coordinate in windows at the beginning of pieces."""
     data = open_training_data(model, inputs.root)
     ranges = []
     for i in data.split(inputs.split)[: inputs.max_pieces]:
@@ -83,7 +83,7 @@ def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
 def plot_kernels(
     drawings: Sequence[tuple[PositionKernel, str, NDArray[np.int64], int]], path: str | Path
 ) -> None:
-    """Plot the profiles of kernels (columns) by layer (rows), a line for each head.
+    """Plot the profiles of kernels (columns) by layer (rows), with a line for each head.
 
     Args:
         drawings: kernels, each with the coordinate of its lags, the lags, and the training length.

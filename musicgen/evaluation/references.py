@@ -1,4 +1,4 @@
-"""Generated pieces, the originals that their prompts were taken from, and pairs of both."""
+"""Generated pieces, the originals from which their prompts were taken, and pairs of both."""
 
 import os
 from collections import Counter
@@ -33,7 +33,7 @@ from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 
 MANIFEST = "generation.json"
-"""The file in which generate.py describes the MIDI files of its folder."""
+"""The file in which generate.py describes the MIDI files of a folder."""
 
 SPLITS = ("val", "test")
 NUM_SKIPPED_SHOWN = 5
@@ -43,50 +43,50 @@ Originals = Mapping[str, Callable[[], Score]]
 
 
 class Manifest(NamedTuple):
-    """The description of a folder that generate.py wrote; empty for any other folder."""
+    """The description of a folder by generate.py; empty for any other folder."""
 
     pieces: Mapping[str, Mapping[str, Any]] = {}  # entries by file name
-    tokenizer: Tokenizer | None = None  # of the model
-    references: str | list[str] | None = None  # the prompts, as `prompt=` names them
-    checkpoint: str | None = None  # of the model, if it is still there
+    tokenizer: Tokenizer | None = None  # tokenizer of the model
+    references: str | list[str] | None = None  # the prompts, as in `prompt=`
+    checkpoint: str | None = None  # checkpoint of the model, if it still exists
 
 
 class GeneratedPiece(NamedTuple):
-    """A file of a folder of generated music."""
+    """A file in a folder of generated music."""
 
-    original: str  # name of the prompt; the file's own name without a prompt
+    original: str  # name of the prompt; without a prompt, name of the file
     score: Score
     prompt_end: int  # tick at which the prompt ends
-    continuation: Score  # what follows, on the tokenizer's grid if the tokenizer is known
+    continuation: Score  # the music after it, on the grid of the tokenizer if that is known
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A continuation, and the piece that its prompt was taken from."""
+    """A continuation and the original, the piece from which its prompt was taken."""
 
     file: str  # name of the generated file
-    name: str  # of the reference
+    name: str  # name of the original
     continuation: Score  # without the prompt
     reference: Score  # the original
-    prompt_beats: float  # length of the prompt, from the beginning of the reference
+    prompt_beats: float  # length of the prompt, from the beginning of the original, in beats
 
     @property
     def prompt_end(self) -> int:
-        """Tick of the reference at which the prompt ends."""
+        """Tick of the original at which the prompt ends."""
         return round(self.prompt_beats * self.reference.ticks_per_beat)
 
     def prompt(self) -> tuple[Score, int]:
-        """Return the prompt, and its number of bars."""
+        """Return the prompt and its number of bars."""
         bars = self.reference.bar_starts() < self.prompt_end
         return self.reference.clip(0, self.prompt_end), int(bars.sum())
 
     def key(self) -> Key | None:
-        """Return the key of the prompt; without a prompt, that of the whole reference."""
+        """Return the key of the prompt; without a prompt, the key of the whole original."""
         prompt, _ = self.prompt()
         return find_key(pitched_notes(prompt if prompt.num_notes else self.reference))
 
     def original_continuation(self) -> Score:
-        """Return the reference's music after the prompt, as long as the continuation."""
+        """Return the music of the original after the prompt, as long as the continuation."""
         new = self.continuation
         length = new.end * self.reference.ticks_per_beat // new.ticks_per_beat
         return self.reference.clip(self.prompt_end, self.prompt_end + length)
@@ -96,8 +96,8 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a folder; an empty one if generate.py did not write the folder.
 
     Raises:
-        UserError: the folder has no MIDI file, the manifest is damaged, or it names a tokenizer
-            that is not of musicgen.
+        UserError: the folder has no MIDI file, the manifest is damaged, or its tokenizer is not in
+            this package.
     """
     find_music(folder)
     path = folder / MANIFEST
@@ -117,21 +117,21 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
-    """Return the originals: of a folder, a file, or a held-out split of a checkpoint's corpus.
+    """Return the originals, from files or from a held-out split of the corpus of a checkpoint.
 
-    Without the setting `references`, the manifest says where the prompts came from. A piece is read
-    when it is first asked for, from its first bar with a note. If the tokenizer is known, the piece
-    passes through it, so that quantisation, dropped instruments and metre are the same on both
-    sides.
+    The setting `references` says where they are, or else the manifest. A piece is read on first
+    use, from its first bar with a note. If the tokenizer is known, the piece is encoded and decoded
+    by it, so that the original and the continuation have the same quantisation, instruments and
+    time signatures.
 
     Raises:
-        UserError: neither the setting nor the manifest names the originals.
+        UserError: neither the setting nor the manifest says where the originals are.
     """
     place = inputs.references or manifest.references
     if place is None:
         raise UserError(
-            "nothing says where the originals are; give their folder, references=DIR, or val or "
-            "test"
+            "the originals are not known; give their folder, references=DIR, or a split, "
+            "references=val or references=test"
         )
     if place in SPLITS:
         data = open_training_data(load(manifest.checkpoint or inputs.checkpoint), inputs.root)
@@ -149,8 +149,9 @@ def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
 def default_measure(inputs: Inputs) -> str:
     """Return the measure that `metrics=null` stands for.
 
-    It is `evaluation` of a run; of generated files `style`, or `descriptors` if nothing says where
-    their originals are, or if `references` is a folder in which no file has the name of one.
+    It is `evaluation` for a run and `style` for generated files. It is `descriptors` for generated
+    files whose originals are not known, or if no file in the folder `references` has the name of a
+    generated file.
     """
     generated, references = inputs.generated, inputs.references
     if not generated:
@@ -168,7 +169,7 @@ def default_measure(inputs: Inputs) -> str:
 
 
 def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, GeneratedPiece]:
-    """Return the pieces of a folder by the names of their files.
+    """Return the pieces of a folder, by file name.
 
     Files that cannot be read are left out with a warning.
 
@@ -199,10 +200,10 @@ def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, Generate
 
 
 def find_original(file: str, names: Iterable[str]) -> str:
-    """Return the name of a file's original: the same name, or else the only one with its stem.
+    """Return the name of the original of a file: the same name, or else the only one with its stem.
 
     Raises:
-        UserError: no name has the stem, or several names have it.
+        UserError: no name, or more than one, has this stem.
     """
     if file in names:
         return file
@@ -219,14 +220,14 @@ def _stem(name: str) -> str:
 
 
 def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Originals, list[Pair]]:
-    """Return the originals of a folder of generated files, and pairs of both.
+    """Return the originals of a folder of generated files, and the pairs of file and original.
 
-    The original of a file is the prompt that the manifest names, otherwise the file of the same
-    name. Files without an original are left out with a warning.
+    The original of a file is the prompt in the manifest, or else the original with the same name.
+    Files without an original are left out with a warning.
 
     Args:
-        generated: the folder.
-        measure: what asks for it, for messages.
+        generated: the folder; None: not given.
+        measure: name of the measure, for messages.
 
     Raises:
         UserError: no folder is given, or no file has an original.
@@ -262,16 +263,16 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
 
 
 def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
-    """Return the music files of a file or folder, or of several, by unique names.
+    """Return the music files in one or several files and folders, by unique names.
 
-    Each tune of a book in ABC notation is one of them.
+    Each tune of a tune book in ABC notation is a file of its own.
 
     Raises:
-        UserError: a file or folder is missing, or a folder holds no music file.
+        UserError: a file or folder is missing, or a folder has no music file.
     """
     found: list[tuple[str, Path]] = []
-    for given in [prompt] if isinstance(prompt, str) else prompt:
-        path = _in_home(given)
+    for name in [prompt] if isinstance(prompt, str) else prompt:
+        path = _in_home(name)
         if path.is_dir():
             found += [(file.relative_to(path).as_posix(), file) for file in find_music(path)]
         elif file_of(path).exists():
@@ -285,7 +286,7 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
 
 
 def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | None:
-    """Return the argument of `prompt_files` with absolute paths; splits and None as they are."""
+    """Return the argument of `prompt_files` with absolute paths; splits and None are unchanged."""
     if prompt is None or prompt in SPLITS:
         return prompt
     names = [prompt] if isinstance(prompt, str) else prompt
@@ -293,7 +294,7 @@ def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | No
 
 
 def _in_home(name: str) -> Path:
-    """Return a path with `~` replaced by the home folder, unless `~` begins the name of a file."""
+    """Return a path with `~` replaced by the home folder, if there is such a user."""
     try:
         return own_or_example(Path(name).expanduser())
     except RuntimeError:  # no user has this name

@@ -1,4 +1,4 @@
-"""The runs that a measure compares, and their names."""
+"""The runs that a measure compares, and names for them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ SAME_PIECES = "compare runs with the same held-out pieces"
 
 
 class RunName(NamedTuple):
-    """The name of a run, and that of its group: the runs that differ only in their seeds."""
+    """The name of a run and the name of its group. Runs of a group differ only in their seeds."""
 
     group: str
     name: str
@@ -29,15 +29,15 @@ class Run(NamedTuple):
     name: str
     model: MusicModel
     data: EncodedCorpus
-    initial: MusicModel | None  # with the weights that training started from, if known
+    initial: MusicModel | None  # the model that training started from, if it is known
 
     def indices(self, names: Sequence[str]) -> list[int]:
-        """Return the indices of pieces in the corpus."""
+        """Return the indices of pieces in the cache of the corpus, by their names."""
         return [self.data.cache.names.index(name) for name in names]
 
 
 def open_runs(inputs: Inputs) -> list[Run]:
-    """Load the runs to compare, their corpora, and the models that they started from."""
+    """Return the runs to compare, with their corpora and the models that they started from."""
     models = load_runs(inputs, same_tokens=False)
     return [
         Run(each.name, model, open_training_data(model, inputs.root), initial_model(model))
@@ -49,7 +49,7 @@ def load_runs(inputs: Inputs, *, same_tokens: bool = True) -> list[MusicModel]:
     """Return the models of the runs to compare.
 
     Args:
-        same_tokens: whether they must have one vocabulary and the same pieces in each split.
+        same_tokens: require the same vocabulary, and the same pieces in each split.
 
     Raises:
         UserError: a run has another corpus than the first one, or a run is given twice.
@@ -97,7 +97,7 @@ def unequal_steps(models: Sequence[MusicModel]) -> list[str]:
 
 
 def initial_model(model: MusicModel) -> MusicModel | None:
-    """Return the model that a run started from, if it is found and has the same vocabulary."""
+    """Return the model that a run started from; None if it is unknown or has other tokens."""
     init = model.content.config.get("init")
     if init is None:
         return None
@@ -112,11 +112,12 @@ def initial_model(model: MusicModel) -> MusicModel | None:
 
 
 def name_runs(models: Sequence[MusicModel]) -> list[RunName]:
-    """Return the name of each run and of its group.
+    """Return the names of the runs and of their groups.
 
-    A group is named by the arguments that not all runs were trained with, such as `position=rope`,
-    or `position=default` where it was not given; its runs differ in seed and logger only. Other
-    runs with the same arguments, such as two checkpoints of one run, are named by their folders.
+    A group is named by the arguments in which runs differ, such as `position=rope`, or
+    `position=default` where the argument was not given. Its runs differ in seed and logger only.
+    Other runs with the same arguments, such as two checkpoints of a run, are named by their
+    folders.
     """
     names = []
     labels = _argument_labels(models)
@@ -137,7 +138,7 @@ def name_runs(models: Sequence[MusicModel]) -> list[RunName]:
 
 
 def _argument_labels(models: Sequence[MusicModel]) -> list[str]:
-    """Return for each run the arguments that not all runs have, such as `position=rope`."""
+    """Return for each run the arguments in which runs differ, such as `position=rope`."""
     folders = [_run_folder(model.path) for model in models]
     if not all((folder / OVERRIDES).is_file() for folder in folders):  # published models have none
         return ["" for _ in models]
@@ -157,19 +158,24 @@ def _argument_labels(models: Sequence[MusicModel]) -> list[str]:
 
 
 def _run_folder(path: Path) -> Path:
-    """Return the folder of a run, given a checkpoint in it; other paths as they are."""
+    """Return the folder of the run of a checkpoint; other paths are unchanged."""
     return path.parent.parent if path.parent.name == "checkpoints" else path
 
 
 def short_paths(models: Sequence[MusicModel]) -> list[str]:
-    """Return the runs' folders without the parents that all of them have.
+    """Return the folders of runs without the parents that all of them share.
 
-    If two runs are checkpoints of one folder, these are the paths of their files.
+    If two runs are checkpoints in one folder, the paths of the files are returned.
     """
     paths = [_run_folder(model.path) for model in models]
     if len({*paths}) < len(models):
         paths = [model.path for model in models]
     parts = [[part for part in path.parts if part != "checkpoints"] for path in paths]
-    while len(parts) > 1 and all(len(p) > 1 and p[0] == parts[0][0] for p in parts):
-        parts = [p[1:] for p in parts]
-    return [str(Path(*p)) for p in parts]
+    while len(parts) > 1 and _share_first(parts):
+        parts = [each[1:] for each in parts]
+    return [str(Path(*each)) for each in parts]
+
+
+def _share_first(parts: Sequence[Sequence[str]]) -> bool:
+    """Return whether all paths begin with the same folder and have more parts."""
+    return all(len(each) > 1 for each in parts) and len({each[0] for each in parts}) == 1

@@ -1,4 +1,4 @@
-"""Style similarity of continuations to their originals, as a whole and over time."""
+"""The measures `style` and `style_over_time`: style similarity of continuations and originals."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,18 +27,17 @@ from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow
 from musicgen.validation import check_int
 
-NUM_PARTS = 4  # as published
+NUM_PARTS = 4  # parts of a continuation, as in Liutkus et al. 2021
 WHOLE = "all"
 PARTS = tuple(f"{k} of {NUM_PARTS}" for k in range(1, NUM_PARTS + 1))
 
 
 def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
-    """Measure the style similarity of continuations to the pieces of their prompts.
+    """Return the style similarity of continuations to their originals, in whole, parts and roles.
 
-    As published (Liutkus et al. 2021, appendix C.2), the continuation without its prompt is
-    compared with the whole piece from which the prompt was taken. The same is done for four parts
-    of the continuation of equal length, and for each role. Anchors are the similarities of real
-    music, see `anchor_similarities`.
+    As in Liutkus et al. 2021 (appendix C.2), the continuation without its prompt is compared with
+    the whole original. There are values for the whole continuation, for four parts of equal length,
+    and for each role. Anchors are the similarities of human music (see `anchor_similarities`).
 
     Args:
         anchor_pieces: number of originals for the anchors; 0: no anchors.
@@ -65,16 +64,16 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
                 {"piece": name, "profile": profile, "part": anchor, "value": value}
                 for name, value in zip(names, values, strict=True)
             ]
-    defined = {(x["profile"], x["part"]) for x in rows if not np.isnan(x["value"])}
+    defined = {(row["profile"], row["part"]) for row in rows if not np.isnan(row["value"])}
     return [row for row in rows if (row["profile"], row["part"]) in defined]
 
 
 def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
-    """Measure the style similarity of successive parts of continuations, of one or more folders.
+    """Return the style similarity of successive parts of continuations, for one or more folders.
 
-    Each of four parts of a continuation is compared with the whole piece of its prompt (Liutkus et
-    al. 2021, figure 5). The column `piece` names a style, whose value is the mean over its pieces,
-    or a piece that has no style.
+    Each of four parts of a continuation is compared with the whole original (Liutkus et al. 2021,
+    figure 5). The column `piece` has the name of a style, whose value is the mean over its pieces,
+    or the name of a piece without a style.
     """
     folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
     if not folders:
@@ -93,7 +92,7 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
         {**dict(zip(names, key, strict=True)), "value": mean_of_valid(np.array(similarities))}
         for key, similarities in values.items()
     ]
-    # The profile of drums needs drums.
+    # A profile may be undefined for all pieces, such as that of drums without drums.
     defined = {row["profile"] for row in rows if not np.isnan(row["value"])}
     rows = [row for row in rows if row["profile"] in defined]
     plot_style_over_time(rows, out / "style_over_time.png")
@@ -101,7 +100,7 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
 
 
 def piece_rows(pair: Pair) -> Iterator[TableRow]:
-    """Yield rows of a continuation: its similarities as a whole, in four parts, and by role."""
+    """Yield rows with the similarities of a continuation: in whole, in four parts, and by role."""
     chunks = [(0, 1), *((k, NUM_PARTS) for k in range(NUM_PARTS))]
     names = {"piece": pair.file, "original": pair.name}
     for profile in PROFILES:
@@ -114,12 +113,13 @@ def piece_rows(pair: Pair) -> Iterator[TableRow]:
 
 
 def plot_style_over_time(points: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Plot the style similarity of continuations by part, as Liutkus et al. 2021, figure 5.
+    """Plot the style similarity of continuations by part, as in Liutkus et al. 2021, figure 5.
 
-    A dot is a style, and a line connects the means of a model.
+    A dot is a style. A line connects the means of a model.
 
     Args:
-        points: rows of `style_over_time`. Parts are sorted by name; NaN is left out.
+        points: rows of `style_over_time`. NaN is left out.
+        path: see `save_figure`.
     """
     parts = sorted({point["part"] for point in points})
     points = [point for point in points if not np.isnan(point["value"])]

@@ -1,4 +1,4 @@
-"""The verdict on a run, or on the differences between runs: one table of rules on intervals."""
+"""The verdict on a run, or on differences between runs, by a table of rules."""
 
 import math
 from collections import Counter
@@ -29,13 +29,14 @@ from musicgen.text import pluralize
 
 
 class Rule(NamedTuple):
-    """How the difference of a measure from its baseline is judged.
+    """How to judge the difference between a measure and its baseline.
 
     Attributes:
-        wanted: what is better, `lower` or `higher`; `same` if both are worse.
+        question: the question that the measure answers.
+        wanted: whether `lower` or `higher` is better; `same` if both are worse.
         margin: the largest difference that does not matter.
-        relative: the margin is a fraction of the baseline's mean.
-        if_lower, if_higher: what to do if that is worse.
+        relative: the margin is a fraction of the mean of the baseline.
+        if_lower, if_higher: advice if the measure is lower or higher and that is worse.
     """
 
     question: str
@@ -162,13 +163,13 @@ RULES = (
 )
 
 _WANTED = {rule.measure: rule.wanted for rule in reversed(RULES)}
-"""What is better of each measure, by its first rule."""
+"""Whether `lower`, `higher` or `same` is better for each measure, by its first rule."""
 
 _SIGNIFICANCE = 1 - CONFIDENCE
 
 
 class Judgement(NamedTuple):
-    """A question, its answer, the figures behind the answer, and what to do."""
+    """A question, its answer, the figures behind the answer, and advice."""
 
     question: str
     answer: str
@@ -177,11 +178,13 @@ class Judgement(NamedTuple):
 
 
 def judge(rows: Iterable[TableRow]) -> list[Judgement]:
-    """Answer the questions for which the rows of one run have figures; add `answer` to these rows.
+    """Return the verdict on one run: answers to all questions for which there is a row.
+
+    The column `answer` is added to these rows.
 
     Args:
-        rows: of `comparison_row`. A row without an interval, such as that of a single piece,
-            answers nothing.
+        rows: rows of `comparison_row`. Rows without an interval, such as for a single piece, are
+            skipped.
     """
     by_measure = {(row["measure"], row["baseline"]): row for row in rows}
     judgements = []
@@ -190,15 +193,15 @@ def judge(rows: Iterable[TableRow]) -> list[Judgement]:
         if row is None or math.isnan(row["difference_low"]):
             continue
         row["answer"], sentence, advice = _answer(rule, row)
-        own = interval(row["mean"], row["low"], row["high"])
-        other = interval(row["baseline_mean"], row["baseline_low"], row["baseline_high"])
-        figures = f"{rule.measure} {own}, {rule.baseline} {other}"
+        mean = interval(row["mean"], row["low"], row["high"])
+        baseline = interval(row["baseline_mean"], row["baseline_low"], row["baseline_high"])
+        figures = f"{rule.measure} {mean}, {rule.baseline} {baseline}"
         judgements.append(Judgement(rule.question, sentence, figures, advice))
     return judgements
 
 
 def _answer(rule: Rule, row: TableRow) -> tuple[str, str, str]:
-    """Return an answer in a word, the answer as a sentence, and what to do."""
+    """Return an answer as a word and as a sentence, and advice."""
     margin = rule.margin * row["baseline_mean"] if rule.relative else rule.margin
     low, high = row["difference_low"], row["difference_high"]
     if low > margin or high < -margin:
@@ -213,12 +216,13 @@ def _answer(rule: Rule, row: TableRow) -> tuple[str, str, str]:
 
 
 def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
-    """Say which differences between runs are larger than chance; add `answer` to the rows.
+    """Return the verdict on differences between runs: which are larger than chance.
 
-    If runs do not differ, the probability that any difference is named is at most 5%.
+    If runs do not differ, the probability that any difference is reported is at most 5%. The column
+    `answer` is added to the rows.
 
     Args:
-        rows: of `run_differences`.
+        rows: rows of `run_differences`.
     """
     judgements = []
     least_possible = holm([least_p(row["n"]) for row in rows])
@@ -238,7 +242,7 @@ def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
 
 
 def _difference_answer(row: TableRow) -> str:
-    """Return how the second run is: better or worse where a rule says so, else higher or lower."""
+    """Return whether the second run is better or worse; without a rule, higher or lower."""
     side = "higher" if row["difference"] > 0 else "lower"
     wanted = _WANTED.get(row["measure"], "same")
     if wanted == "same":
@@ -247,7 +251,10 @@ def _difference_answer(row: TableRow) -> str:
 
 
 def _undecided(rows: Sequence[TableRow]) -> list[Judgement]:
-    """Say how many differences may be chance, and how many no result could have told from it."""
+    """Return judgements with the number of differences that may be chance.
+
+    For some of them, there are too few pieces to tell any difference from chance.
+    """
     judgements = []
     count = Counter(row["answer"] for row in rows)
     figures = f"p ≥ {_SIGNIFICANCE:g} with Holm's correction for {len(rows)} comparisons"
@@ -258,5 +265,5 @@ def _undecided(rows: Sequence[TableRow]) -> list[Judgement]:
         answer = f"too few pieces to tell {too_few} of {len(rows)} from chance"
         enough = math.floor(math.log2(len(rows) / _SIGNIFICANCE)) + 2
         advice = f"Use {enough} pieces or more (metric.evaluation.num_prompts and num_pieces)"
-        judgements.append(Judgement("In all:", answer, f"{figures}, whatever they are", advice))
+        judgements.append(Judgement("In all:", answer, f"{figures}, for any values", advice))
     return judgements

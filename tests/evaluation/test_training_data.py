@@ -53,7 +53,7 @@ def test_a_corpus_is_not_composed_where_a_stranger_says(here, config):
     del plain["data"]["root"], plain["loader"]["cache_dir"]  # a published model has no paths
     assert open_training_data(model).corpus.root.parent == Path("data/composed")
     plain["data"] = {"_target_": "musicgen.data.corpora.MidiFolder"}
-    with pytest.raises(UserError, match=r"data\.root=null: expected the corpus's folder"):
+    with pytest.raises(UserError, match=r"data\.root=null: expected the folder of the corpus"):
         open_training_data(model)
     with pytest.raises(UserError, match=r"data\.root=\S+/mine: expected a folder"):
         open_training_data(model, here / "mine")
@@ -84,7 +84,7 @@ def test_no_file_is_read_that_a_checkpoint_names(here, config):
     secret.write_text("of this machine")
     (here / "a.mid").write_bytes(dumps(melody(0)))
     model = trained_on(config, "data=midi_folder", f"data.root={here}", f"data.exclude={secret}")
-    with pytest.raises(UserError, match=r"data\.exclude=\S+/secret: expected names of pieces: a "):
+    with pytest.raises(UserError, match=r"data\.exclude=\S+/secret: expected names of pieces, as "):
         open_training_data(model)
     model = trained_on(config, "data=songbook", f"data.root={here}/music")
     model.content.config["data"]["corpora"]["chopin"]["exclude"] = str(secret)
