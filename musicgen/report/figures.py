@@ -16,14 +16,14 @@ from musicgen.text import shortened
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LOWEST, _HIGHEST = 36, 84  # pitches that a piano roll shows at least
+_LOWEST, _HIGHEST = 36, 84  # pitches that every piano roll shows
 
 
 def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
-    """Write a figure atomically, in the format of the file's suffix (.png, .svg, .pdf).
+    """Write a figure atomically, in the format of the suffix (.png, .svg, .pdf).
 
-    `$` in names is not taken for a formula. If the figure cannot be drawn, there is a warning and
-    no file.
+    `$` in a name does not begin a formula. If the figure cannot be drawn, there is a warning and no
+    file.
     """
     from matplotlib.text import Text
 
@@ -33,7 +33,7 @@ def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
         with atomic_path(path) as temporary:
             figure.savefig(temporary, dpi=dpi)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        Path(path).unlink(missing_ok=True)  # of an earlier figure
+        Path(path).unlink(missing_ok=True)  # an earlier figure
         warn(f"{path}: not drawn: {' '.join(str(error).split())}")
 
 
@@ -41,8 +41,9 @@ def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> 
     """Plot notes over beats, with a colour for each track; return the image [height, width, RGB].
 
     Args:
+        score: the notes.
         path: see `save_figure`.
-        mark: tick of a vertical line, such as the prompt's end.
+        mark: tick of a vertical line, such as the end of the prompt.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # slow to import
     from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
 """A self-contained HTML page of generated music: piano rolls, a player, measures, a verdict.
 
-Text is escaped, music is embedded as JSON, and style and scripts are inlined.
+Text is escaped. Music is embedded as JSON, styles and scripts as text.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from musicgen.text import pluralize, shortened
 
 SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
-NUM_NOTICES_SHOWN = 2  # if there are more, all are folded
+NUM_NOTICES_SHOWN = 2  # more notices than this are folded
 
 
 @dataclass(frozen=True)
 class ReportPiece:
     """A piece of the report."""
 
-    title: str  # what was continued, such as the prompt's name
-    score: Score  # prompt and continuation together
-    prompt_end: int  # the tick at which the continuation begins; 0 without a prompt
-    midi_file: str | None  # relative to the report; None for no link
-    metadata: Metadata  # technical details, folded
-    measures: Metadata = field(default_factory=dict)  # shown
+    title: str  # such as the name of the prompt
+    score: Score  # prompt and continuation
+    prompt_end: int  # tick at which the continuation begins; 0 without a prompt
+    midi_file: str | None  # path relative to the report; None: no link
+    metadata: Metadata  # technical details, which are folded
+    measures: Metadata = field(default_factory=dict)  # measures, which are shown
     notices: Sequence[str] = ()  # such as what the vocabulary cannot express
-    audio_file: str | None = None  # a rendering such as a WAV file, like `midi_file`
+    audio_file: str | None = None  # path of a WAV file, like `midi_file`
     marks: Sequence[Mark] = ()  # passages to mark on the piano roll
-    kept: Score | None = None  # notes after `prompt_end` that were kept, not generated
+    kept: Score | None = None  # notes of kept parts after `prompt_end`
 
 
 def render_report(
@@ -57,10 +57,12 @@ def render_report(
     notices: Sequence[str] = (),
     summary: str = "",
 ) -> str:
-    """Return the page as text.
+    """Return the HTML of a report.
 
     Args:
-        metadata: of all pieces: settings, seed, checkpoint, speed. Folded.
+        title: title of the page.
+        pieces: the pieces, in the order of the page.
+        metadata: settings, seed, checkpoint and speed, which are folded.
         notices: sentences about all pieces, such as that a limit was reached.
         summary: HTML above the pieces.
     """
@@ -78,7 +80,7 @@ def render_report(
 
 
 def _notices(notices: Sequence[str]) -> str:
-    """Return notices as paragraphs, or if there are many, as a folded list."""
+    """Return the HTML of notices: paragraphs, or a folded list if there are many."""
     if len(notices) <= NUM_NOTICES_SHOWN:
         return "".join(f'<p class="notice">{text(notice)}</p>\n' for notice in notices)
     entries = "\n".join(f"<li>{text(notice)}</li>" for notice in dict.fromkeys(notices))
@@ -86,6 +88,7 @@ def _notices(notices: Sequence[str]) -> str:
 
 
 def _piece(index: int, piece: ReportPiece) -> str:
+    """Return the HTML of a piece."""
     score = piece.score
     bars = len(score.bar_starts()) if score.num_notes else 0
     summary = f"{pluralize(bars, 'bars')}, {pluralize(score.num_notes, 'notes')}"
@@ -111,6 +114,7 @@ def _piece(index: int, piece: ReportPiece) -> str:
 
 
 def _legend_entry(number: int, track: Track, num_kept: int) -> str:
+    """Return the HTML of a track in the legend, with buttons to mute it and to play it solo."""
     kind, name = role(track), shortened(track.name.strip())
     label = text(name or kind)
     detail = pluralize(len(track.notes), "notes")
@@ -130,9 +134,10 @@ def _legend_entry(number: int, track: Track, num_kept: int) -> str:
 
 
 def _download(piece: ReportPiece, file: str | None, kind: str) -> str:
+    """Return the HTML of a link to a file; "" without a file."""
     if file is None:
         return ""
-    # Quoted, as a colon would end a URL scheme; as bytes, as names may be invalid Unicode.
+    # Quoted, as text before a colon would be a URL scheme. As bytes, as names may be invalid UTF-8.
     address = quote(os.fsencode(file))
     return (
         f'<a class="download" href="{address}" download '
@@ -141,7 +146,7 @@ def _download(piece: ReportPiece, file: str | None, kind: str) -> str:
 
 
 def _contents_table(pieces: Sequence[ReportPiece]) -> str:
-    """Return a table of the pieces with their measures, and links to them."""
+    """Return the HTML of a table with links to the pieces and with their measures."""
     rows = [
         {"Piece": f'<a href="#piece-{index}">{text(piece.title)}</a>'}
         | {text(name): format_value(value, ".2f") for name, value in piece.measures.items()}
@@ -153,12 +158,12 @@ def _contents_table(pieces: Sequence[ReportPiece]) -> str:
 def verdict_section(
     sentences: Iterable[tuple[str, str, str, str]], rows: Sequence[Mapping[str, Any]], plot: bytes
 ) -> str:
-    """Return a verdict as HTML.
+    """Return the HTML of a verdict.
 
     Args:
-        sentences: question, answer, figures and advice; the advice may be empty.
-        rows: of the table, which is folded.
-        plot: a PNG file of the loss by position, folded with the table; b"": none.
+        sentences: question, answer, figures and advice of each judgement; the advice may be "".
+        rows: rows of a table, which is folded.
+        plot: PNG file of the loss by position, which is folded with the table; b"": none.
     """
     entries = "\n".join(
         f"<div><dt>{text(question)}</dt><dd><strong>{text(answer)}.</strong> "
@@ -179,7 +184,7 @@ def verdict_section(
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return a table of cells that are HTML; those of the first column are the heads of rows."""
+    """Return the HTML of a table. Cells are HTML; the first column has the headings of rows."""
     labels = list(dict.fromkeys(label for row in rows for label in row))
     head = "".join(f'<th scope="col">{label.replace("_", " ")}</th>' for label in labels)
     body = "\n".join(

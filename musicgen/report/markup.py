@@ -1,4 +1,4 @@
-"""Building blocks of the HTML pages: escaped text, values, lists, inlined files."""
+"""Building blocks of HTML pages: escaped text, values, lists, and embedded files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ Metadata = Mapping[str, Value]  # by label
 def render_page(
     template: str, *, scripts: Sequence[str], styles: Sequence[str], **fields: str
 ) -> str:
-    """Return a page from a template, with scripts and styles inlined and allowed by their hashes.
+    """Return a page from a template, with embedded scripts and styles.
+
+    The Content-Security-Policy of the page allows these by their hashes.
 
     Args:
-        template: text with fields, as `string.Template` has them.
-        scripts: JavaScript, in the order in which it runs.
+        template: text with the fields of `string.Template`.
+        scripts: JavaScript, in the order of execution.
         styles: CSS.
-        fields: the other fields of the template, as HTML.
+        fields: HTML for the other fields of the template, by name.
     """
     style, script = "\n".join(styles), "\n".join(scripts)
     return Template(template).substitute(
@@ -39,6 +41,11 @@ def render_page(
 
 
 def metadata_list(metadata: Metadata, form: str = ".4g") -> str:
+    """Return the HTML of a list of labels and values; "" if it is empty.
+
+    Args:
+        form: format of floats.
+    """
     if not metadata:
         return ""
     entries = "\n".join(
@@ -49,7 +56,12 @@ def metadata_list(metadata: Metadata, form: str = ".4g") -> str:
 
 
 def fold(summary: str, body: str, kind: str = "") -> str:
-    """Return a closed `details` element; empty if the body is empty. Both parts are HTML."""
+    """Return a closed `details` element; "" if the body is empty.
+
+    Args:
+        summary, body: HTML.
+        kind: class of the element.
+    """
     if not body:
         return ""
     attribute = f' class="{kind}"' if kind else ""
@@ -57,7 +69,7 @@ def fold(summary: str, body: str, kind: str = "") -> str:
 
 
 def format_value(value: Value, form: str = ".4g") -> str:
-    """Return a value as text: integers in full, floats in `form`, lists as on command lines."""
+    """Return a value as escaped text: floats in the format `form`, lists as on the command line."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(format_value, value))}]"
     if isinstance(value, Real) and not isinstance(value, Integral):
@@ -74,7 +86,7 @@ def text(text: str) -> str:
 
 
 def embedded_json(data: Any) -> str:
-    """Return JSON that is safe inside a script element."""
+    """Return data as JSON that is safe inside of a script element."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 

@@ -1,4 +1,4 @@
-"""The data of a piece from which the page draws and plays it."""
+"""The data of a piece, from which a page draws and plays it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from musicgen.midi import DRUMS, role
 from musicgen.midi.score import Score, Track
 
-# The synthesiser voice of each role; "other" for the rest.
+# The synthesiser voice of each role. All other roles have the voice "other".
 SYNTHESISER_VOICES = {
     DRUMS: "drums",
     **dict.fromkeys(("Piano", "Chromatic percussion"), "piano"),
@@ -25,7 +25,7 @@ CHORD_SUFFIXES |= {"M": "", "M7": "maj7", "o": "dim", "o7": "dim7", "/o7": "m7â™
 
 
 class Mark(NamedTuple):
-    """A marked range of the piano roll, in ticks, with a short text."""
+    """A passage to mark on the piano roll, in ticks, with a short text."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ class Mark(NamedTuple):
 
 
 def chord_label(text: str) -> str:
-    """Return a chord marker for display (`A_M7_E` becomes `Amaj7/E`); other text as it is."""
+    """Return a chord marker for display: `Amaj7/E` for `A_M7_E`; other text is unchanged."""
     root, quality, bass = [*text.split("_"), "", ""][:3]
     if root == quality == "N":
         return "N.C."
@@ -48,7 +48,7 @@ def track_voice(track: Track) -> str:
 
 
 def tempo_map(score: Score) -> list[list[float]]:
-    """Return segments of constant tempo from tick 0 on: [first tick, its time in s, s per tick]."""
+    """Return segments of constant tempo: first tick, its time in seconds, seconds per tick."""
     ticks = np.unique(np.append(0, score.tempos["tick"]))
     seconds = score.seconds_at(ticks)
     rates = score.seconds_at(ticks + 1) - seconds
@@ -59,7 +59,7 @@ def tempo_map(score: Score) -> list[list[float]]:
 
 
 def _keys(track: Track) -> list[tuple[Any, ...]]:
-    """Return the track, onset and pitch of each note, by which it is found in another score."""
+    """Return a key for each note, its track, onset and pitch, to find it in another score."""
     notes = track.notes[["onset", "pitch"]].tolist()
     return [(track.name, track.program, track.is_drum, onset, pitch) for onset, pitch in notes]
 
@@ -67,12 +67,15 @@ def _keys(track: Track) -> list[tuple[Any, ...]]:
 def score_payload(
     score: Score, prompt_end: int, marks: Sequence[Mark] = (), kept: Score | None = None
 ) -> dict[str, Any]:
-    """Return the piece as data for JSON, with times in ticks.
+    """Return a piece as data for JSON, with times in ticks.
 
-    Onsets and bar starts are differences, which have fewer digits.
+    Onsets and bar starts are differences from the previous one, which have fewer digits.
 
     Args:
-        kept: notes that were not generated, in addition to those before `prompt_end`.
+        score: prompt and continuation.
+        prompt_end: tick at which the continuation begins.
+        marks: passages to mark on the piano roll.
+        kept: notes of kept parts after `prompt_end`.
     """
     kept_keys = {key for track in kept.tracks for key in _keys(track)} if kept else set()
     tracks = []
@@ -95,7 +98,7 @@ def score_payload(
         "end": max(score.end, prompt_end),
         "promptEnd": prompt_end,
         "tempo": tempo_map(score),
-        # Tick, ticks per beat, label; the first is at tick 0.
+        # Tick, ticks per beat and label of each time signature; the first one is at tick 0.
         "meters": [
             [s.tick, score.ticks_per_beat * 4 / s.denominator, f"{s.numerator}/{s.denominator}"]
             for s in score.metres()

@@ -1,10 +1,11 @@
-"""Tables of results: rows as CSV, JSON and terminal tables, and their summary over pieces."""
+"""Tables of results: as CSV, TSV, JSON and terminal tables, and their summary over pieces."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,14 +20,14 @@ from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.text import csv_cell, printable
 
 TableRow = dict[str, Any]
-"""A row of a measure's table: values by the names of columns, such as piece, part and value."""
+"""A row of the table of a measure: values by column, such as piece, part and value."""
 
 IN_FILES = ("skipped", "std", "draws", "seeds", "baseline_n")
 """Columns of CSV files that a terminal does not show."""
 
 
 def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Write rows as a CSV file, atomically, with all their columns in order of appearance.
+    """Write rows as a CSV file, atomically, with all columns in the order of their appearance.
 
     NaN, None and missing values become empty cells.
     """
@@ -36,6 +37,7 @@ def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
 
 
 def _write_rows(rows: Sequence[Mapping[str, Any]], file: TextIO, *, delimiter: str) -> None:
+    """Write a line with the names of the columns, and a line for each row."""
     writer = csv.DictWriter(file, _columns(rows), delimiter=delimiter, lineterminator="\n")
     writer.writeheader()
     writer.writerows(
@@ -57,7 +59,7 @@ def write_json(content: Any, path: str | Path) -> None:
 
 
 def as_tsv(rows: Sequence[Mapping[str, Any]], title: str) -> str:
-    """Return rows as tab-separated values, below a line of `#` and the title.
+    """Return rows as tab-separated values, after a line with `#` and the title.
 
     NaN, None and missing values become empty cells.
     """
@@ -68,12 +70,12 @@ def as_tsv(rows: Sequence[Mapping[str, Any]], title: str) -> str:
 
 
 def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Table:
-    """Return rows as a terminal table, with floats of 4 decimals and "n/a" for missing values."""
+    """Return rows as a terminal table, with 4 decimals for floats and "n/a" for missing values."""
 
     def cell(value: object) -> Text:
         if _missing(value):
             return Text("n/a")
-        # Text, because file names may contain rich's markup.
+        # As `Text`, as file names may contain the markup of rich.
         return Text(f"{value:z.4f}" if isinstance(value, float) else printable(str(value)))
 
     columns, table = _columns(rows), Table(title=title)
@@ -94,23 +96,24 @@ def _missing(value: object) -> bool:
 
 
 def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
-    """Return rows with the summary of `value` over pieces; rows without `value` as they are.
+    """Return rows with the summary of `value` over pieces; rows without `value` are unchanged.
 
     Returns:
         A row for each combination of the columns other than `piece`, `original` and `value`, with
-        those of `Summary`. Samples that share an `original` count as one piece, by their mean.
+        the columns of `Summary`. Samples with the same `original` count as one piece with their
+        mean.
     """
     groups: dict[tuple[Any, ...], dict[Any, list[float]]] = {}
     for row in rows:
         if "value" not in row:
             return list(rows)
-        kept = {k: each for k, each in row.items() if k not in ("piece", "original", "value")}
-        samples = groups.setdefault(tuple(kept.items()), {})
+        columns = {k: each for k, each in row.items() if k not in ("piece", "original", "value")}
+        samples = groups.setdefault(tuple(columns.items()), {})
         samples.setdefault(row.get("original", row["piece"]), []).append(row["value"])
-    means = {k: [mean_of_valid(np.array(x)) for x in each.values()] for k, each in groups.items()}
     summaries = []
-    for key, values in means.items():
+    for key, by_piece in groups.items():
         row = dict(key)
+        values = [mean_of_valid(np.array(samples)) for samples in by_piece.values()]
         # Only the rows of style similarities have a profile.
         summaries.append({**row, **asdict(Summary.of(values, similarities="profile" in row))})
     return summaries
@@ -119,9 +122,9 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
 def readable(rows: Iterable[TableRow]) -> list[TableRow]:
     """Return rows for a terminal: a mean and its interval in one column, without empty columns.
 
-    The columns of `IN_FILES` and the name of a single run are left out. The interval of `mean` is
-    `low` to `high`; that of `NAME_mean`, or of `NAME` if there is no such column, is `NAME_low` to
-    `NAME_high`.
+    The columns in `IN_FILES`, and the name of a single run, are left out. The interval of `mean` is
+    from `low` to `high`. The interval of `NAME_mean`, or of `NAME` without such a column, is from
+    `NAME_low` to `NAME_high`.
     """
     table = []
     for row in rows:
@@ -141,9 +144,9 @@ def readable(rows: Iterable[TableRow]) -> list[TableRow]:
 
 
 def interval(mean: float, low: float, high: float) -> str:
-    """Return a mean with its interval: three decimals, or one from 10 on; empty if it is NaN."""
-    if mean != mean:
+    """Return a mean with its interval as text: three decimals, or one from 10 on; "" for NaN."""
+    if math.isnan(mean):
         return ""
     digits = 1 if abs(mean) >= 10 else 3
     text = f"{mean:z.{digits}f}"
-    return text if low != low else f"{text} ({low:z.{digits}f} to {high:z.{digits}f})"
+    return text if math.isnan(low) else f"{text} ({low:z.{digits}f} to {high:z.{digits}f})"

@@ -1,4 +1,4 @@
-// The colours of style.css, for canvases.
+// The colours of style.css, for drawing on a canvas.
 const NUM_TRACK_COLOURS = 8;
 
 function readColours() {

@@ -1,12 +1,12 @@
-// One player for all pieces of the page, without any element of it. Notes are scheduled ahead of
-// the audio clock, far enough for tabs in the background, whose timers run once a second.
+// One player for all pieces of a page. It does not depend on elements of the page. Notes are
+// scheduled ahead of the audio clock, as timers of tabs in the background run only once a second.
 
 const LOOKAHEAD = 1.3; // s
 const TIMER_INTERVAL = 250; // ms
 const START_DELAY = 0.06; // s
 
 function clockText(seconds) {
-  const total = Math.floor(seconds + 0.001); // 9.9999 s is 10 s with a rounding error
+  const total = Math.floor(seconds + 0.001); // 9.9999 s are 10 s with a rounding error
   return `${Math.floor(total / 60)}:${String(total % 60).padStart(2, "0")}`;
 }
 
@@ -19,7 +19,7 @@ function connectControls(player, { play, stop, seek, volume }) {
   volume.addEventListener("input", () => player.setVolume(Number(volume.value)));
 }
 
-/** Show where a player is in a piece that ends after some seconds. */
+/** Show the position of a player in a piece that is `end` seconds long. */
 function showPosition({ card, position, playing }, roll, { play, seek, clock }, end) {
   const { score } = card;
   const tick = score.tickAt(position);
@@ -34,7 +34,7 @@ function showPosition({ card, position, playing }, roll, { play, seek, clock }, 
   play.classList.toggle("playing", playing);
 }
 
-/** A score to play, and what the listener set for it. */
+/** A score to play, with the position and the mute and solo switches of the listener. */
 class Piece {
   constructor(score) {
     this.score = score;
@@ -56,8 +56,8 @@ class Piece {
 
 class Player {
   /**
-   * @param card the piece selected at first
-   * @param view told of changes: show(), selected(previous), moved() by a jump, played() for each frame
+   * @param card the piece that is selected at first
+   * @param view gets calls on changes: show(); selected(previous); moved() after a jump; played() in each frame
    */
   constructor(card, volume, view) {
     this.card = card;
@@ -98,14 +98,14 @@ class Player {
     }
   }
 
-  /** Make ready to sound, which browsers allow in answer to a click or a key. */
+  /** Start the audio context, which browsers allow only after a click or a key. */
   wake() {
     this.context ??= new AudioContext();
     this.context.resume();
     this.synth ??= new Synth(this.context, this.volume);
   }
 
-  /** @param delay seconds until the first note can sound */
+  /** @param delay seconds until the first note */
   play(delay = START_DELAY) {
     const card = this.card;
     if (!card.score.notes.length) return;
@@ -123,7 +123,7 @@ class Player {
     };
     if (this.session.next < 0) this.session.next = card.score.notes.length;
     for (const note of card.score.notes.slice(0, this.session.next)) {
-      if (!note.drum && note.stop > from + 0.05) this.#schedule(note, from); // held notes
+      if (!note.drum && note.stop > from + 0.05) this.#schedule(note, from); // notes that still sound
     }
     this.#scheduleAhead();
     this.timer = setInterval(() => this.#scheduleAhead(), TIMER_INTERVAL);
@@ -158,7 +158,7 @@ class Player {
     this.seek(this.card.score.promptSeconds);
   }
 
-  /** Move by whole bars; half a second into a bar, the previous bar is its own beginning. */
+  /** Move by whole bars. More than half a second into a bar, back is to the beginning of this bar. */
   skipBars(count) {
     const { score } = this.card;
     const tick = score.tickAt(this.position + (count > 0 ? 0.001 : -0.5));

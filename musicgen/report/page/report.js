@@ -1,6 +1,6 @@
 "use strict";
 
-// The page of a report: its pieces, the bar of controls and the keyboard.
+// The page of a report: its pieces, the control bar and the keyboard.
 
 /** One piece on the page, with its piano roll. */
 class Card extends Piece {
@@ -11,13 +11,13 @@ class Card extends Piece {
     this.button = element.querySelector(".play");
     this.roll = new Roll(element.querySelector(".roll"), this.score, (track) => this.audible(track));
     for (const entry of element.querySelectorAll("[data-track]")) {
-      const own = this.score.notes.filter(({ track }) => track === Number(entry.dataset.track));
-      entry.querySelector(".swatch").classList.toggle("kept", own.every(({ kept }) => kept));
+      const notes = this.score.notes.filter(({ track }) => track === Number(entry.dataset.track));
+      entry.querySelector(".swatch").classList.toggle("kept", notes.every(({ kept }) => kept));
     }
   }
 }
 
-/** The bar of controls and the buttons of the cards. */
+/** The control bar and the buttons of the cards. */
 class View {
   constructor(cards, controls) {
     this.cards = cards;
@@ -106,7 +106,7 @@ function connectCard(card, player) {
 
 function pressKey(event, cards, player) {
   if (event.ctrlKey || event.altKey || event.metaKey) return;
-  // Space and arrows have their own meaning on controls and where something scrolls.
+  // On controls and in scrolling elements, the space and arrow keys keep their usual meaning.
   const control = event.target.closest("button, a, input, summary");
   const scrolls = event.target.closest("input, .roll, .contents");
   const element = event.target.closest(".piece");

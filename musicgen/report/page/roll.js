@@ -1,5 +1,5 @@
 // The piano roll of one piece. The canvas is as wide as the window and stays in place while the
-// wider extent scrolls; only the visible part is drawn.
+// wider element `.extent` scrolls. Only the visible part is drawn.
 const GUTTER = 58; // px, left: pitch names and drum names
 const LANE = 18; // px, one line of text
 const DRUM_ROW = 13; // px
@@ -22,7 +22,7 @@ class Roll {
     this.canvas = element.querySelector("canvas");
     this.cursor = element.querySelector(".cursor");
     this.visible = false;
-    this.scale = 0; // px a tick that somebody chose; as much as fits without
+    this.scale = 0; // px per tick, chosen by the user; 0: fit the whole piece
     this.#layOut();
 
     element.addEventListener("scroll", () => this.redraw(), { passive: true });
@@ -39,7 +39,7 @@ class Roll {
     }, { rootMargin: "400px" }).observe(element);
   }
 
-  /** Show another score; `fit`: as much as fits, else at the scale that somebody chose. */
+  /** Show another score: fitted to the window with `fit`, else at the scale chosen by the user. */
   setScore(score, { fit }) {
     this.score = score;
     if (fit) this.scale = 0;
@@ -55,7 +55,7 @@ class Roll {
     });
   }
 
-  /** Multiply the scale around the tick in the middle; the roll always fills the window. */
+  /** Multiply the scale and keep the tick in the middle; the roll always fills the window. */
   zoom(factor) {
     const middle = this.element.clientWidth / 2;
     const tick = this.#tickAt(middle);
@@ -71,7 +71,7 @@ class Roll {
     this.cursor.style.transform = `translateX(${GUTTER + tick * this.pixelsPerTick}px)`;
   }
 
-  /** Scroll when the playing cursor leaves the window on the right, or jumps back. */
+  /** Scroll if the cursor leaves the window on the right while playing, or jumps back. */
   follow(previousTick) {
     const right = this.element.clientWidth - 12;
     const leaves = this.#x(previousTick) <= right && this.#x(this.cursorTick) > right;
@@ -204,7 +204,7 @@ class Roll {
   #drawBars(g, colours, width) {
     const { bars, meters, end } = this.score;
     const shortest = bars.reduce((least, bar, i) => Math.min(least, (bars[i + 1] ?? Infinity) - bar || least), end);
-    let every = 1; // bars per bar number
+    let every = 1; // number of bars between bar numbers
     while (shortest * this.pixelsPerTick * every < 30 && every < bars.length) every *= 2;
     bars.forEach((bar, i) => {
       const next = bars[i + 1] ?? end;
@@ -244,14 +244,14 @@ class Roll {
       g.globalAlpha = 1;
       g.fillRect(left, this.markTop + LANE - 4, right - left, 3);
       g.fillStyle = colours.ink;
-      // To the left of its beginning where there is no room on the right.
+      // Moved to the left if there is no room on the right.
       const x = Math.min(left, width - g.measureText(text).width - 8);
       g.fillText(text, Math.max(GUTTER + 4, x), this.markTop + LANE / 2 - 2);
     }
   }
 
   #drawMarkers(g, colours, width) {
-    let free = -Infinity; // x of the next text; markers without room have a short mark below it
+    let free = -Infinity; // where there is room for the next text; other markers are short lines
     for (const [tick, text] of this.score.markers) {
       const x = this.#x(tick);
       if (x > width) break;
@@ -278,7 +278,7 @@ class Roll {
         const row = this.drumKinds.indexOf(drumKind(note.pitch));
         g.fillRect(left, this.drumTop + row * DRUM_ROW + 2, 4, DRUM_ROW - 4);
       } else {
-        // One pixel shorter, so that repeated notes stay apart.
+        // One pixel shorter, so that repeated notes are separate.
         g.fillRect(left, this.#y(note.pitch), Math.max(2, right - left - 1), this.rowHeight - 0.5);
       }
     }

@@ -1,8 +1,8 @@
 "use strict";
 
-// One piece, decoded from JSON: notes in ticks and seconds, and conversions between the two.
+// One piece from JSON: notes in ticks and seconds, and conversions between the two.
 
-/** Return the index of the last element with a key <= `value`; -1 without one. */
+/** Return the index of the last element whose key is at most `value`, or -1. */
 function lastAtOrBefore(items, value, key = (item) => item) {
   let low = 0;
   let high = items.length;

@@ -1,8 +1,8 @@
-// A small Web Audio synthesiser: one voice per instrument family, drums of noise and a sweep.
-// It accepts any BaseAudioContext, including offline ones.
+// A small Web Audio synthesiser: one voice for each family of instruments, and drums of filtered
+// noise and sine sweeps. It works with any BaseAudioContext, including offline ones.
 
 // partials: amplitudes of the harmonics. decay: time constant at middle C, in seconds, towards
-// `sustain`. brightness: the low-pass filter's cut-off, in multiples of the fundamental, at the
+// `sustain`. brightness: cut-off of the low-pass filter, in multiples of the fundamental, at the
 // attack and after it.
 const VOICES = {
   piano: {
@@ -42,7 +42,7 @@ const DRUMS = {
   percussion: { noise: { type: "bandpass", frequency: 2500, decay: 0.035, level: 0.9 } },
 };
 
-// General MIDI's percussion map, by family.
+// General MIDI percussion keys, by family.
 const DRUM_PITCHES = {
   kick: [35, 36],
   snare: [37, 38, 39, 40],
@@ -82,14 +82,14 @@ class Synth {
     for (let i = 0; i < samples.length; i++) samples[i] = Math.random() * 2 - 1;
   }
 
-  /** Create the gain of one track, so that mute and solo act at once. */
+  /** Create the gain of one track, so that mute and solo act immediately. */
   channel(level) {
     const gain = new GainNode(this.context, { gain: level });
     gain.connect(this.master);
     return gain;
   }
 
-  /** Schedule one note; return its sounds. Times are seconds of the context's clock. */
+  /** Schedule one note; return its sounds. Times are in seconds of the clock of the context. */
   note(voice, output, { when, pitch, velocity, duration }) {
     const loudness = (velocity / 127) ** 1.5;
     if (voice === "drums") return this.#drum(DRUMS[drumKind(pitch)], output, when, pitch, loudness);
