@@ -1,6 +1,6 @@
-"""The cache: an index of the tokens of a corpus, in the form that training reads.
+"""The token cache: an index of the tokens of a corpus, which training reads.
 
-The tokens themselves are where the stores have written them, once for all caches.
+The tokens themselves are in the files of the stores, once for all caches.
 """
 
 import hashlib
@@ -32,11 +32,11 @@ _INDEX_ROW = np.dtype(
 
 
 class TokenCache:
-    """The tokens of a corpus, the input of the loader: its kept pieces, memory-mapped.
+    """The tokens of the usable pieces of a corpus, memory-mapped, as input of the loader.
 
     Attributes:
-        lengths: numbers of tokens. [num_pieces]
-        bar_lengths: grid steps in a bar of each piece.
+        lengths: number of tokens of each piece [num_pieces].
+        bar_lengths: number of grid steps in a bar of each piece.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,32 +48,37 @@ class TokenCache:
         self._num_bars, self._files = index["bars"].copy(), index["file"].copy()
         self._starts = index["start"].copy()
         self._paths = [folder.parent / name for name in json.loads((folder / FILES).read_text())]
-        self._mapped: dict[int, NDArray[np.uint8]] = {}  # the files that have been read from
+        self._mapped: dict[int, NDArray[np.uint8]] = {}  # files that are mapped already
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TokenCache, (self.folder,)  # a process maps the files itself
+        return TokenCache, (self.folder,)  # each process maps the files itself
 
     def is_complete(self) -> bool:
-        """Return whether the files with the tokens are there."""
+        """Return whether the files with the tokens exist."""
         return all(path.is_file() for path in self._paths)
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, piece: int) -> NDArray[np.int64]:
-        """Read the tokens of one piece. [L]."""
+        """Return the tokens of a piece: [L], int64."""
         return self.mapped(piece).astype(np.int64)
 
     def mapped(self, piece: int) -> NDArray[Any]:
-        """Return the tokens of one piece without reading them. [L]."""
+        """Return the tokens of a piece, memory-mapped: [L], uint16."""
         return self._array(piece, 8 * self._num_bars[piece], np.uint16, self.lengths[piece])
 
     def crop_starts(self, piece: int) -> NDArray[Any]:
-        """Return the starts of a piece's crops, see `Crops.starts`. [num_bars, 2]."""
+        """Return where crops of a piece may start: [num_bars, 2], see `Crops.starts`."""
         return self._array(piece, 0, np.int32, 2 * self._num_bars[piece]).reshape(-1, 2)
 
     def _array(self, piece: int, offset: int, dtype: type, size: int) -> NDArray[Any]:
-        """Return an array at some bytes after the start of a piece, see `as_bytes`."""
+        """Return an array of a piece in the file of its store (see `as_bytes`).
+
+        Args:
+            offset: bytes from the start of the piece.
+            size: number of elements.
+        """
         number = self._files[piece]
         if number not in self._mapped:
             self._mapped[number] = _map(self._paths[number], np.uint8, -1)
@@ -92,12 +97,13 @@ class TokenCache:
         return [SPLITS[split] for split in self._splits]
 
     def pieces(self, split: str) -> list[int]:
-        """Return the indices of a split's pieces."""
+        """Return the indices of the pieces of a split."""
         return np.flatnonzero(self._splits == SPLITS.index(split)).tolist()
 
 
 def _map(path: Path, dtype: type, *shape: int) -> NDArray[Any]:
-    # As a plain array, since slicing a memmap is slow.
+    """Return the content of a file, memory-mapped."""
+    # As a plain array, as slicing a memmap is slow.
     return np.asarray(np.memmap(path, dtype, "r")).reshape(shape)
 
 
@@ -108,36 +114,39 @@ def build_cache(
     records: Callable[[], Iterable[PieceRecord]],
     fractions: tuple[float, float],
 ) -> list[str]:
-    """Fill a folder with a cache; return lines of a summary.
+    """Write a cache into a folder; return the lines of a summary.
 
     Args:
-        stored: each piece; read one at a time.
-        records: returns those of `stored`.
+        folder: an empty folder.
+        pieces: all pieces of the corpus.
+        stored: the stored pieces in the same order; they are read one at a time.
+        records: returns the records of the pieces, in the same order.
+        fractions: shares of validation and test pieces.
 
     Raises:
         UserError: no piece can be used.
     """
     files: dict[str, int] = {}
     rows = np.fromiter(_write_sketches(folder, stored, files), _INDEX_ROW)
-    kept = np.flatnonzero(rows["tokens"]).tolist()
-    if not kept:
+    usable = np.flatnonzero(rows["tokens"]).tolist()
+    if not usable:
         first = next(iter(records()), None)
         why = f"{pieces[0].path}: {first.skipped}" if first else "there is none"
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {why}")
-    (folder / NAMES).write_text(json.dumps([pieces[i].name for i in kept]))
+    (folder / NAMES).write_text(json.dumps([pieces[i].name for i in usable]))
     (folder / FILES).write_text(json.dumps([*files]))
-    # The original of a piece is the first one, by name, with the same music; it may be itself.
-    by_name = sorted(kept, key=lambda i: pieces[i].name)
+    # The original of a piece is the first one by name with the same music, which may be itself.
+    by_name = sorted(usable, key=lambda i: pieces[i].name)
     sketches = _map(folder / _SKETCHES, np.uint64, -1, SKETCH_SIZE)
     originals = dict(zip(by_name, find_duplicates(sketches, by_name), strict=True))
     (folder / _SKETCHES).unlink()
-    grouped = [replace(pieces[i], group=pieces[originals[i]].group) for i in kept]
+    grouped = [replace(pieces[i], group=pieces[originals[i]].group) for i in usable]
     splits, duplicate_of = [""] * len(pieces), [""] * len(pieces)
-    for i, split in zip(kept, split_groups(grouped, fractions), strict=True):
+    for i, split in zip(usable, split_groups(grouped, fractions), strict=True):
         splits[i], rows["split"][i] = split, SPLITS.index(split)
     for i, original in originals.items():
         duplicate_of[i] = pieces[original].name if original != i else ""
-    np.save(folder / INDEX, rows[kept])
+    np.save(folder / INDEX, rows[usable])
     return write_report(folder, records(), splits, duplicate_of)
 
 
@@ -147,7 +156,7 @@ def _write_sketches(
     """Write the sketches of pieces; yield a row of the index for each, with split 0.
 
     Args:
-        files: gets the number of each file of arrays.
+        files: the number of each file of arrays is added to it.
     """
     with (folder / _SKETCHES).open("wb") as sketches:
         for piece in stored:
@@ -159,11 +168,15 @@ def _write_sketches(
 
 
 def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:
-    """Return a split for each piece: its own, or the one given by a hash of its group's name.
+    """Return the split of each piece: the published one, or one by a hash of its group.
 
-    The hash maps a group to [0, 1). A group therefore stays where it is when the corpus grows, and
-    no training piece becomes a held-out one. Only in a corpus so small that a split would be empty
-    is a group moved: of three or more groups, each split gets one, unless its fraction is 0.
+    The hash maps the name of a group to [0, 1). A group therefore stays in its split when the
+    corpus grows, and no training piece becomes a held-out piece. In a small corpus a split may be
+    empty. Then a group is moved to it, if there are at least three groups and its fraction is not
+    0.
+
+    Args:
+        fractions: shares of validation and test pieces.
     """
     groups = (os.fsencode(piece.group) for piece in pieces if piece.split is None)
     hashes = (hashlib.blake2b(group, digest_size=8).digest() for group in groups)

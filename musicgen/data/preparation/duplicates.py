@@ -1,10 +1,11 @@
-"""Find pieces with the same music under different names, in any key.
+"""Duplicates: pieces with the same music under different names, in any key.
 
-A passage is 16 beats of a piece's notes; passages start every 4 beats, from the first note on. It
-consists of onsets in sixteenths and pitches above its lowest, so that key, tempo, resolution,
-velocities, durations, track names and initial silence do not matter. Pieces are compared by the
-share of passages that they have in common (Jaccard index), estimated from the 32 smallest hashes of
-each (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using bottom-k sketches").
+A passage is the notes of 16 beats. Passages start every 4 beats, from the first note on. A passage
+consists of onsets in sixteenths and of pitches relative to its lowest pitch, so that key, tempo,
+resolution, velocities, durations, track names and initial silence do not matter. Pieces are
+compared by the share of passages that they have in common (Jaccard index). It is estimated from the
+32 smallest hashes of each piece (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using
+bottom-k sketches").
 """
 
 from collections.abc import Sequence
@@ -19,9 +20,9 @@ NO_PASSAGE = np.iinfo(np.uint64).max
 """Padding in the sketch of a piece with fewer passages."""
 
 SAME_MUSIC = 0.5
-"""Two pieces are the same if they share this part of their passages; a note is in four."""
+"""Share of common passages from which on two pieces are the same. A note is in four passages."""
 
-# A passage with fewer notes, or in more pieces, does not identify a piece.
+# A passage with fewer notes than this, or in more pieces, does not identify a piece.
 _MIN_NOTES = 8
 _MAX_PIECES = 64
 _BLOCK = 8192  # pairs compared at once
@@ -31,7 +32,7 @@ Sketches = NDArray[np.uint64]
 
 
 def sketch(score: Score) -> Sketches:
-    """Return the smallest hashes of a piece's passages, ascending. [SKETCH_SIZE]."""
+    """Return the smallest hashes of the passages of a piece, ascending: [SKETCH_SIZE]."""
     notes = score.notes
     drums = [np.full(len(track.notes), track.is_drum) for track in score.tracks]
     is_drum = np.concatenate([np.empty(0, bool), *drums])
@@ -58,14 +59,17 @@ def sketch(score: Score) -> Sketches:
 
 
 def hash_values(values: Sketches) -> Sketches:
-    """Hash each value to 64 bits, by the finaliser of SplitMix64."""
+    """Return a 64-bit hash of each value, by the finaliser of SplitMix64."""
     values = (values + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
 def similarity(ones: Sketches, others: Sketches) -> NDArray[np.float64]:
-    """Estimate the share of common passages; 0 if a piece has none. [..., SKETCH_SIZE] -> [...]."""
+    """Return the estimated share of common passages: [..., SKETCH_SIZE] -> [...].
+
+    It is 0 if a piece has no passage.
+    """
     hashes = np.sort(np.concatenate([ones, others], axis=-1), axis=-1)
     passages = hashes < NO_PASSAGE
     first = passages & (np.diff(hashes, axis=-1, prepend=NO_PASSAGE) != 0)
@@ -75,13 +79,14 @@ def similarity(ones: Sketches, others: Sketches) -> NDArray[np.float64]:
 
 
 def find_duplicates(sketches: Sketches, order: Sequence[int]) -> list[int]:
-    """Return for each piece the index of the first one of the same music, which may be itself.
+    """Return for each piece in `order` the index of the first one with the same music.
 
-    The relation is transitive: if b is the same as a, and c as b, so is c.
-    [num_pieces, SKETCH_SIZE] -> [len(order)].
+    That may be the piece itself. The relation is transitive: if b is the same as a, and c is the
+    same as b, then c is the same as a.
 
     Args:
-        order: indices of the pieces that are compared, from the first on.
+        sketches: [num_pieces, SKETCH_SIZE].
+        order: indices of the pieces to compare, in the order that decides which is the first.
     """
     from scipy.sparse import coo_array, csr_array  # slow to import
     from scipy.sparse.csgraph import connected_components

@@ -1,4 +1,4 @@
-"""Encode one piece within limits."""
+"""Encoding of one piece, within limits."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,19 +16,19 @@ from musicgen.tokenization.chords.recognition import ChordSource, with_chords
 from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_float
 
-# Increment it when the same files and settings give another cache, or a record has other fields.
+# Increase it when the same files and settings give another cache, or records have other fields.
 _FORMAT = 13
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a piece; one that exceeds them is left out and reported.
+    """Limits of a piece. Pieces beyond them are left out and reported.
 
     Attributes:
-        max_megabytes: size of its files.
-        max_seconds, max_gigabytes: time and memory to read and encode it.
-        max_tokens: tokens of its encoding. The tokenizer limits its length in bars.
-        min_notes: notes that the vocabulary can represent.
+        max_megabytes: largest size of the files.
+        max_seconds, max_gigabytes: most time and memory to read and encode a piece.
+        max_tokens: largest number of tokens. The tokenizer limits the number of bars.
+        min_notes: smallest number of notes that the vocabulary can represent.
     """
 
     max_megabytes: float
@@ -47,9 +47,10 @@ class PieceRecord:
     """The result of preparing a piece, without its tokens.
 
     Attributes:
-        skipped: reason why it was left out; empty if it was not.
-        bar_length: in grid steps.
-        num_tokens, num_bars: numbers of tokens and of crop starts.
+        skipped: reason why the piece was left out; "": it was not.
+        bar_length: number of grid steps in a bar.
+        num_tokens, num_bars: number of tokens, and of bars at which crops may start.
+        notes_read, notes_kept: number of notes in the file, and in the tokens.
         report: what the encoding changed or left out, in one line.
     """
 
@@ -84,7 +85,7 @@ class PieceEncoder:
     """Reads and encodes pieces of a corpus, in any process.
 
     Attributes:
-        chords: source of the chords, if the tokenizer has chords; see `with_chords`.
+        chords: source of the chords, if the tokenizer has chord tokens; see `with_chords`.
     """
 
     corpus: Corpus
@@ -93,7 +94,7 @@ class PieceEncoder:
     chords: ChordSource
 
     def settings(self) -> dict[str, Any]:
-        """Return plain data: everything that affects the encoding of a piece."""
+        """Return everything that affects the encoding of a piece, as plain data."""
         return {
             "format": _FORMAT,
             "tokenizer": self.tokenizer.name,
@@ -105,7 +106,7 @@ class PieceEncoder:
         }
 
     def encode(self, piece: Piece) -> EncodedPiece:
-        """Read and encode a piece; an unusable one gets a record with the reason."""
+        """Return an encoded piece; if it cannot be used, its record has the reason."""
         record = PieceRecord(piece.name)
         try:
             return self._encode(piece, record)
@@ -115,7 +116,11 @@ class PieceEncoder:
             return EncodedPiece(record)
 
     def _encode(self, piece: Piece, record: PieceRecord) -> EncodedPiece:
-        """Encode a piece and fill its record; raise `UserError` if it cannot be used."""
+        """Return an encoded piece, with its record filled.
+
+        Raises:
+            UserError: it cannot be used.
+        """
         tokenizer, limits = self.tokenizer, self.limits
         if sum(file.stat().st_size for file in files_of(piece)) > limits.max_megabytes * 1e6:
             raise UserError(f"larger than limits.max_megabytes={limits.max_megabytes:g}")

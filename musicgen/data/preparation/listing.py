@@ -1,4 +1,4 @@
-"""The pieces of a corpus as they are listed: shards, keys by their files, identical files."""
+"""Listings of the pieces of a corpus: shards, keys by files, and groups of identical files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from musicgen.errors import ParameterError
 
 
 class Shard(NamedTuple):
-    """One of several equal parts of a corpus, counted from 1, which a process encodes alone."""
+    """One of several equal parts of a corpus, numbered from 1, each encoded by its own process."""
 
     number: int
     total: int
@@ -40,14 +40,18 @@ class Shard(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its store, without a suffix."""
+        """The name of the store of the shard, without a suffix."""
         return f"encoded-{self.number}-of-{self.total}"
 
 
 def groups_of_identical_files(pieces: Sequence[Piece], indices: Sequence[int]) -> list[list[int]]:
-    """Return groups of pieces, in order: those whose single files have the same bytes and suffix.
+    """Return groups of pieces with identical files, in order.
 
-    Only files of the same size are opened.
+    Files are identical if their bytes and suffixes are the same. Only files of the same size are
+    opened. A piece with several files is a group by itself.
+
+    Args:
+        indices: indices of the pieces to group.
     """
     by_size = defaultdict[tuple[str, int], list[int]](list)
     groups = dict[object, list[int]]()
@@ -68,9 +72,9 @@ def groups_of_identical_files(pieces: Sequence[Piece], indices: Sequence[int]) -
 
 
 def key_of(piece: Piece) -> bytes:
-    """Return a hash of a piece's name and of its files' names, sizes and times.
+    """Return a hash of the name of a piece and of the names, sizes and times of its files.
 
-    Empty if they cannot be opened.
+    It is b"" if a file cannot be opened.
     """
     digest = hashlib.blake2b(os.fsencode(piece.name), digest_size=12)
     try:

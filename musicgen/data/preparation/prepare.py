@@ -1,12 +1,12 @@
-"""Encode a corpus in parallel: incremental, and safe to kill.
+"""Preparation of a corpus: pieces are encoded in parallel, once, and stored on disk.
 
-    remi-1f0c…/             what was encoded with the same settings, by their hash
-        encoded.db          a `PieceStore`: the pieces by their name and files
-        encoded-5d2e….bin   their tokens, each once
+    remi-1f0c…/             all pieces encoded with the same settings, named by a hash of them
+        encoded.db          a `PieceStore`: the records of pieces, by their name and files
+        encoded-5d2e….bin   the tokens of these pieces
         encoded-3-of-64.db  a store with a part of the corpus, see `Shard`
         3ab9…/              a `TokenCache`: an index of one state of a corpus, and report.csv
 
-A stopped preparation therefore continues, and a changed file costs only itself.
+A preparation that was stopped therefore continues, and only changed files are encoded again.
 """
 
 from __future__ import annotations
@@ -47,26 +47,29 @@ from musicgen.validation import check_choice, check_float, check_int
 
 STORE, SHARDS, LOCK, UNFINISHED = "encoded.db", "encoded-*-of-*.db", ".lock", ".new"
 ENCODING = {"cache_dir", "chords", "limits", "prepare_workers", "test_fraction", "val_fraction"}
-"""The settings of a loader that an `EncodedCorpus` takes."""
+"""The settings of a loader that are arguments of `EncodedCorpus`."""
 
-# Work that a killed preparation loses at most; pieces are in memory until then.
+# Encoded pieces are stored after so many seconds or pieces. A killed preparation loses the others.
 _COMMIT_SECONDS, _COMMIT_PIECES = 2.0, 4096
 
 
 class EncodedCorpus:
-    """A corpus and the tokens of its pieces, which are computed on first use.
+    """A corpus and the tokens of its pieces, which are encoded on first use.
 
-    Unusable pieces are left out, and listed with the reason in the cache's `report.csv`, as is
-    what the encoding left out. Pieces of the same music share a split, that of the first by name.
+    Pieces that cannot be used are left out. `report.csv` in the folder of the cache has the reason
+    for each of them, and what the encoding changed in the others. Pieces with the same music are in
+    the same split, the split of the first one by name.
 
     Args:
+        corpus: the pieces.
+        tokenizer: encodes them.
         cache_dir: folder of the token caches.
-        val_fraction, test_fraction: parts of the corpus, by group, if it has no split of its own;
-            0 makes no such split, and all pieces are used for it.
-        limits: those of a piece, see `Limits`.
-        prepare_workers: processes that encode the corpus; None uses one per core.
-        chords: source of the chords, if the tokenizer has chords: the scores' `markers`, `auto`
-            (recognised from the notes of scores without such markers), `recognised` (always), or
+        val_fraction, test_fraction: share of the groups for validation and testing, if the corpus
+            has no published split. With 0 there is no such split, and all pieces are used instead.
+        limits: limits of a piece, see `Limits`.
+        prepare_workers: number of processes that encode the corpus; None: one per core.
+        chords: source of the chords, if the tokenizer has chord tokens: `markers` of the scores,
+            `recognised` from the notes, `auto` (recognised in scores without such markers), or
             `none`.
     """
 
@@ -97,13 +100,13 @@ class EncodedCorpus:
 
     @classmethod
     def of(cls, corpus: Corpus, tokenizer: Tokenizer, loader: Mapping[str, Any]) -> EncodedCorpus:
-        """Return a corpus encoded as a `loader` section says."""
+        """Return a corpus that is encoded with the settings of a `loader`."""
         with parameter_of("loader"):
             return cls(corpus, tokenizer, **{name: loader[name] for name in ENCODING})
 
     @property
     def cache(self) -> TokenCache:
-        """The encoded corpus; encodes what is new or has changed.
+        """The encoded corpus; pieces that are new or have changed are encoded first.
 
         Raises:
             UserError: no piece can be used.
@@ -114,36 +117,33 @@ class EncodedCorpus:
         return self._cache
 
     def open_cache(self, folder: Path) -> None:
-        """Use the cache in a folder, which another process has made; list no file.
+        """Use the cache in a folder, which another process has built; no file is listed.
 
         Raises:
-            UserError: the folder is not there.
+            UserError: the folder does not exist.
         """
         if self._cache is None:
             if not folder.is_dir():
-                problem = (
-                    "the first process has encoded the corpus there, and this one cannot see it"
-                )
+                problem = "the first process has built the cache there, but this one cannot see it"
                 cure = "set loader.cache_dir to a folder that all machines share"
                 raise UserError(f"{folder}: {problem}; {cure}")
             self._cache = TokenCache(folder)
 
     def encode_shard(self, shard: Shard) -> None:
-        """Encode a part of the corpus into a store of its own, which `cache` reads later."""
+        """Encode a part of the corpus into a separate store, which `cache` reads later."""
         _Preparation(self, shard).encode_shard(shard)
 
     def find_cache(self) -> TokenCache | None:
-        """Return the encoded corpus if there is one; encode and compose nothing."""
+        """Return the encoded corpus if it exists, else None; nothing is encoded or composed."""
         if self._cache is None and self.corpus.root.exists() and self.folder.is_dir():
             self._cache = _Preparation(self).find_cache()
         return self._cache
 
     def split(self, name: str) -> list[int]:
-        """Return the cache's pieces of a split; all of them if the split is empty.
+        """Return the indices in the cache of the pieces of a split; of all if it is empty.
 
         Raises:
-            UserError: there is no such split, or it is empty, and the corpus has a published split
-                without it.
+            UserError: there is no such split, or it is empty in the published split of the corpus.
         """
         check_choice("split", name, SPLITS)
         pieces = self.cache.pieces(name)
@@ -159,7 +159,7 @@ class EncodedCorpus:
 
 
 class _Preparation:
-    """One preparation: the pieces as they are listed now, or those of a shard."""
+    """One preparation of the current pieces of a corpus, or of a shard of them."""
 
     def __init__(self, encoded: EncodedCorpus, shard: Shard | None = None) -> None:
         self.encoded = encoded
@@ -167,15 +167,15 @@ class _Preparation:
             self.pieces = encoded.corpus.pieces()
         if shard:
             self.pieces = shard.of(self.pieces)
-        self.keys = np.fromiter(
-            map(key_of, self.pieces), "S24"
-        )  # empty: the files cannot be opened
-        # Not stored, so that they are tried again: not the files failed, or they were not there.
+        # Keys in the stores; empty if the files of a piece cannot be opened.
+        self.keys = np.fromiter(map(key_of, self.pieces), "S24")
+        # Pieces that are not stored, so that they are tried again: their files were missing, or
+        # they failed for a reason that is not in the files.
         self.failed: dict[int, EncodedPiece] = {}
 
     @property
     def folder(self) -> Path:
-        """The folder of the cache, named by a hash of everything that affects it."""
+        """Folder of the cache, named by a hash of everything that affects its content."""
         failed = [(i, piece.record.skipped) for i, piece in sorted(self.failed.items())]
         settings = json.dumps((self.encoded.fractions, failed))
         digest = hashlib.blake2b(settings.encode(), digest_size=12)
@@ -184,22 +184,23 @@ class _Preparation:
         return self.encoded.folder / digest.hexdigest()
 
     def find_cache(self) -> TokenCache | None:
-        """Return the cache if it exists and no file has changed; reads no file of the corpus."""
+        """Return the cache if it exists and no file has changed, without reading the files."""
         if not all(self.keys) or not (folder := self.folder).is_dir():
             return None
         cache = TokenCache(folder)
         return cache if cache.is_complete() else None
 
     def make_cache(self) -> TokenCache:
-        """Encode the pieces that no store has, and build the cache of all."""
+        """Encode the pieces that no store has; return a cache of all pieces."""
         parent = self.encoded.folder
-        with ExitStack() as held:
-            held.enter_context(_locked(parent / LOCK))
-            store = held.enter_context(PieceStore.open(parent / STORE))
+        with ExitStack() as contexts:
+            contexts.enter_context(_locked(parent / LOCK))
+            store = contexts.enter_context(PieceStore.open(parent / STORE))
             stores: dict[str, PieceStore] = {}  # by the keys of their pieces
             for path in sorted(parent.glob(SHARDS)):
-                held.enter_context(_locked(path.with_suffix(LOCK)))  # waits for the shard's end
-                shard = held.enter_context(PieceStore.open(path))
+                # Waits until the shard has been encoded.
+                contexts.enter_context(_locked(path.with_suffix(LOCK)))
+                shard = contexts.enter_context(PieceStore.open(path))
                 stores |= dict.fromkeys(shard.keys(), shard)
             self._encode_missing({*stores, *store.keys()}, store)
             stores |= dict.fromkeys(store.keys(), store)
@@ -221,11 +222,11 @@ class _Preparation:
             self._encode_missing(done, store)
 
     def _build(self, folder: Path, stores: Mapping[str, PieceStore]) -> None:
-        """Build the cache of all pieces in a folder; log what it contains."""
+        """Build the cache of all pieces in a folder; log a summary."""
         parent = self.encoded.folder
-        # Not by `tempfile`, whose folders other users cannot read.
+        # Not by `tempfile`, as other users cannot read its folders.
         unfinished = parent / UNFINISHED
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a killed preparation
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed preparation
         unfinished.mkdir()
         lines = build_cache(
             unfinished,
@@ -234,7 +235,7 @@ class _Preparation:
             partial(self._records, stores),
             self.encoded.fractions,
         )
-        shutil.rmtree(folder, ignore_errors=True)  # whose tokens were removed
+        shutil.rmtree(folder, ignore_errors=True)  # an incomplete cache, without its tokens
         unfinished.rename(folder)
         for line in [*lines, f"in {folder}; every piece in {folder / TABLE}"]:
             log(line)
@@ -245,10 +246,11 @@ class _Preparation:
             self._encode(new, store)
 
     def _encode(self, indices: list[int], store: PieceStore) -> None:
-        """Encode pieces, those of identical files once, and store them on the way."""
+        """Encode pieces into a store. Identical files are encoded once."""
         encoder, limits = self.encoded.encoder, self.encoded.encoder.limits
         groups = [[i] for i in indices]
-        if type(encoder.corpus).read_piece is Corpus.read_piece:  # which reads files by path alone
+        # `Corpus.read_piece` depends only on the path: identical files give the same score.
+        if type(encoder.corpus).read_piece is Corpus.read_piece:
             groups = groups_of_identical_files(self.pieces, indices)
         results = run_limited(
             encoder.encode,
@@ -281,9 +283,10 @@ class _Preparation:
     def _of_group(
         self, result: EncodedPiece | Failure, group: Sequence[int]
     ) -> tuple[dict[str, PieceRecord], EncodedPiece]:
-        """Return what is stored of pieces with the same content: records by key, and the arrays.
+        """Return the arguments of `PieceStore.add` for pieces with the same content.
 
-        What is not stored is added to `failed`.
+        These are the records by key, and the arrays. Pieces that are not stored are added to
+        `failed`.
         """
         if isinstance(result, Failure):
             piece, repeatable = EncodedPiece(PieceRecord("", result.reason)), result.repeatable
@@ -299,6 +302,7 @@ class _Preparation:
         return records, piece
 
     def _stored(self, stores: Mapping[str, PieceStore]) -> Iterator[StoredPiece]:
+        """Yield all pieces, without their arrays."""
         for i, key in enumerate(self.keys):
             if i in self.failed:
                 yield StoredPiece(self.failed[i].record, self.failed[i].sketch, "", 0)
@@ -306,13 +310,18 @@ class _Preparation:
                 yield stores[key.decode()][key.decode()]
 
     def _records(self, stores: Mapping[str, PieceStore]) -> Iterator[PieceRecord]:
+        """Yield the records of all pieces."""
         for i, key in enumerate(self.keys):
             name = key.decode()
             yield self.failed[i].record if i in self.failed else stores[name].record(name)
 
 
 def _locked(path: Path) -> AbstractContextManager[object]:
-    """Return a context that holds a lock file against other processes."""
+    """Return a context that holds a lock file; wait if another process holds it.
+
+    Raises:
+        UserError: the file system has no locks.
+    """
     folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)

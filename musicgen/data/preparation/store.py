@@ -1,4 +1,4 @@
-"""Store encoded pieces: their records in a SQLite file, their arrays in a file of bytes."""
+"""The store of encoded pieces: records in a SQLite file, and arrays in a binary file."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ CREATE TABLE IF NOT EXISTS files (name TEXT);
 
 
 class StoredPiece(NamedTuple):
-    """A piece without its arrays, and where these are.
+    """A stored piece without its arrays, and the place of these.
 
     Attributes:
         record: the result of its preparation.
-        sketch: sketch of its passages, see `duplicates`. [SKETCH_SIZE]
-        file: name of the file that has its arrays, as `as_bytes` writes them.
-        start: byte of the file at which they begin.
+        sketch: [SKETCH_SIZE], sketch of its passages, see `duplicates`.
+        file: name of the file with its arrays, in the format of `as_bytes`.
+        start: first byte of the arrays in this file.
     """
 
     record: PieceRecord
@@ -44,29 +44,31 @@ class StoredPiece(NamedTuple):
 
 
 def as_bytes(piece: EncodedPiece) -> bytes:
-    """Return the crop starts and the tokens of a piece as bytes, a multiple of four.
+    """Return the crop starts and the tokens of a piece as bytes.
 
-    `TokenCache` maps them: the crop starts are therefore at a multiple of their size.
+    The number of bytes is a multiple of four, so that the next crop starts are aligned when
+    `TokenCache` maps them.
     """
     arrays = piece.crop_starts.tobytes() + piece.tokens.tobytes()
     return arrays + bytes(-len(arrays) % 4)
 
 
 class PieceStore:
-    """Encoded pieces by a key of their name and files.
+    """Encoded pieces, by a key that is a hash of their name and files.
 
-    What is added is there even if the process is killed. Only one process may add at a time.
+    Added pieces are stored even if the process is killed later. Only one process at a time may add
+    pieces.
 
     Attributes:
-        data_file: name of the file of arrays, beside the SQLite file. Each store has a name of its
-            own for it, so that a cache never reads the arrays of another store.
+        data_file: name of the file of arrays, in the folder of the SQLite file. It is unique for
+            each store, so that a cache never reads the arrays of another store.
     """
 
     def __init__(self, path: Path, table: sqlite3.Connection) -> None:
         self._table, self._folder = table, path.parent
         table.executescript(_TABLES)
         name = f"{path.stem}-{secrets.token_hex(4)}.bin"
-        # In one statement, since two processes may open a new store.
+        # In one statement, as two processes may open a new store at the same time.
         new = "INSERT INTO files SELECT ? WHERE NOT EXISTS (SELECT * FROM files)"
         table.execute(new, (name,))
         (self.data_file,) = table.execute("SELECT name FROM files").fetchone()
@@ -74,11 +76,11 @@ class PieceStore:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[PieceStore]:
-        """Open a store, or create it.
+        """Return a context with an open store, which is created if necessary.
 
         Raises:
             OSError: the disk is full.
-            UserError: the file is damaged, as by a loss of power.
+            UserError: the file is damaged, for example by a power failure.
         """
         try:
             with closing(sqlite3.connect(path, isolation_level=None)) as table:
@@ -94,14 +96,15 @@ class PieceStore:
             raise
 
     def keys(self) -> set[str]:
+        """Return the keys of all pieces."""
         return {key for (key,) in self._table.execute("SELECT key FROM pieces")}
 
     def add(self, results: Iterable[tuple[Mapping[str, PieceRecord], EncodedPiece]]) -> None:
         """Add pieces in one transaction.
 
         Args:
-            results: for each encoded piece, the records of the pieces with the same content, by
-                their keys. The arrays are stored once.
+            results: for each encoded piece, the records of all pieces with the same content, by
+                their keys. Their arrays are stored once.
         """
         rows, start = [], self._size
         with (self._folder / self.data_file).open("ab") as file:
@@ -119,7 +122,7 @@ class PieceStore:
 
     @cached_property
     def _size(self) -> int:
-        """The bytes of arrays that the table knows."""
+        """Number of bytes of the file of arrays that belong to pieces in the table."""
         query = "SELECT coalesce(max(stop), 0) FROM pieces"
         size: int = self._table.execute(query).fetchone()[0]
         return size

@@ -1,4 +1,4 @@
-"""Report on a prepared corpus: a CSV file with a row per piece, and a short summary."""
+"""The report on a prepared corpus: a CSV file with a row for each piece, and a short summary."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -9,24 +9,24 @@ from musicgen.data.preparation.encoding import PieceRecord
 from musicgen.text import csv_cell, pluralize
 
 TABLE = "report.csv"
-_NUM_NAMED = 5  # pieces in a line, and lines of broken files
+_NUM_NAMED = 5  # number of pieces, and of unusable files, that the summary names
 
 
 def write_report(
     folder: Path, records: Iterable[PieceRecord], splits: Sequence[str], originals: Sequence[str]
 ) -> list[str]:
-    """Write `report.csv`, with a row per piece; return lines that sum it up.
+    """Write `report.csv`, with a row for each piece; return the lines of a summary.
 
     Args:
-        splits: empty for a skipped piece.
-        originals: name of the piece that each one duplicates; empty for none.
+        splits: split of each piece; "" for a piece that was left out.
+        originals: name of the piece that each piece duplicates; "": none.
     """
     named = set(originals)
     split_of: dict[str, str] = {}  # of the originals
     duplicates: list[tuple[str, str, str]] = []  # name, original and split
     left_out: list[str] = []
     num_pieces = tokens = bars = read = kept = 0
-    # File names need not be valid UTF-8, and are written as their bytes on disk.
+    # File names may be invalid UTF-8, and are written as their bytes on disk.
     with (folder / TABLE).open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file)
         columns = ["tokens", "bars", "notes_read", "notes_kept"]
@@ -51,11 +51,17 @@ def write_report(
         f"{pluralize(num_pieces, 'pieces')} ({shares}), {pluralize(tokens, 'tokens')} in "
         f"{pluralize(bars, 'bars')}, {kept:,} of {pluralize(read, 'notes')} kept"
     ]
-    apart = [row[:2] for row in duplicates if row[2] != split_of[row[1]]]
+    in_other_split = [
+        (name, original, split)
+        for name, original, split in duplicates
+        if split != split_of[original]
+    ]
     where = "in the splits of their originals"
-    if apart:
-        where = f"{len(apart)} of them in another split than the original, as the corpus has it"
-    pairs = [f"{name} = {original}" for name, original in apart or (row[:2] for row in duplicates)]
+    if in_other_split:
+        where = (
+            f"{len(in_other_split)} of them in another split than the original (published split)"
+        )
+    pairs = [f"{name} = {original}" for name, original, _ in in_other_split or duplicates]
     named_pairs = ", ".join(pairs[:_NUM_NAMED])
     more = f" and {len(pairs) - _NUM_NAMED} more" if len(pairs) > _NUM_NAMED else ""
     found = f"{len(duplicates)}, {where}: {named_pairs}{more}" if pairs else "none"

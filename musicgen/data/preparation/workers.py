@@ -1,4 +1,4 @@
-"""Run tasks in worker processes, with a time and a memory limit per task."""
+"""Worker processes that run tasks, with limits on the time and memory of each task."""
 
 import multiprocessing
 import os
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 
 class Failure(NamedTuple):
-    """The reason why a task has no result, and whether it exceeded a limit."""
+    """The failure of a task."""
 
     reason: str
-    repeatable: bool
+    repeatable: bool  # whether it would fail again: it exceeded a limit or crashed its process
 
 
 def run_limited(
@@ -27,16 +27,16 @@ def run_limited(
     max_seconds: float,
     max_gigabytes: float,
 ) -> Generator[tuple[int, Any]]:
-    """Yield the index and result of each `function(task)`, in order of completion.
+    """Yield the index and the result of `function(task)` for each task, in order of completion.
 
-    A task that exceeds a limit, raises, or crashes its process gives a `Failure`; the others
-    continue. The time limit needs a POSIX system, the memory limit Linux.
+    The result of a task that exceeds a limit, raises, or crashes its process is a `Failure`. The
+    other tasks continue. The time limit needs a POSIX system, and the memory limit Linux.
 
     Args:
-        function: can be pickled, as can its results.
-        num_workers: None for one per core; there is at most one for 32 tasks.
+        function: it and its results can be pickled.
+        num_workers: number of processes; None: one per core. There is at most one for 32 tasks.
         max_seconds: wall time of one task.
-        max_gigabytes: memory of a process, beyond that at its start.
+        max_gigabytes: memory of a process, in addition to its memory at the start.
     """
     waiting = iter(range(len(tasks)))
     workers: dict[Any, _Worker] = {}
@@ -74,21 +74,23 @@ class _Worker:
     """One process that runs `_serve`, and the index of its task."""
 
     def __init__(self, siblings: Iterable[Connection], *settings: Any) -> None:
-        # Forked processes need no imports, but forking is only safe on Linux.
+        # Forked processes need no imports, but forking is safe only on Linux.
         forks = sys.platform == "linux"
         context = multiprocessing.get_context("fork" if forks else "spawn")
         self.connection: Connection
         self.connection, child_end = context.Pipe()
-        # A fork inherits the parent's ends, which would keep its siblings alive without the parent.
+        # A forked process inherits the ends of the parent, which would keep its siblings alive
+        # without the parent.
         inherited = [*siblings, self.connection] if forks else []
         self.process: Any = context.Process(  # type: ignore[attr-defined]
             target=_serve, args=(child_end, inherited, *settings), daemon=True
         )
         self.process.start()
         child_end.close()
-        self.index = -1  # of its task
+        self.index = -1  # index of its task
 
     def give(self, index: int, task: Any) -> None:
+        """Send a task to the process."""
         self.index = index
         with suppress(OSError):  # the process has ended; the next `recv` reports it
             self.connection.send(task)
@@ -102,6 +104,7 @@ class _Worker:
         return Failure(f"crashed its reader (exit status {code}); export it again", True)
 
     def stop(self) -> None:
+        """End the process."""
         self.connection.close()
         self.process.join(0.1)  # let it end by itself
         self.process.kill()
@@ -115,7 +118,7 @@ def _serve(
     max_seconds: float,
     max_gigabytes: float,
 ) -> None:
-    """Send the result of each task received, until the other end is closed."""
+    """Receive tasks and send their results, until the other end is closed."""
     for other in inherited:
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
@@ -135,6 +138,7 @@ def _serve(
 
 
 def _attempt(function: Callable[[Any], Any], task: Any, max_gigabytes: float) -> Any:
+    """Return the result of a task, or a `Failure`."""
     try:
         return function(task)
     except MemoryError:
@@ -147,7 +151,10 @@ def _attempt(function: Callable[[Any], Any], task: Any, max_gigabytes: float) ->
 
 
 def _limit_memory(gigabytes: float) -> None:
-    """Limit memory beyond the pages mapped now, which a GPU library may make terabytes."""
+    """Limit the memory that this process maps in addition to its present pages.
+
+    With a GPU library, the present pages may be terabytes.
+    """
     if sys.platform != "linux":
         return
     import resource
