@@ -63,7 +63,7 @@ def test_figures_in_the_text_are_those_of_the_results():
         pytest.param(*words.split()[1:], body, id=words)
         for page in (ROOT / "CONTRIBUTING.md", ROOT / "docs/research.md")
         for words, body in blocks(page)
-        if words.split()[:1] in (["python"], ["yaml"], ["bash"])
+        if re.fullmatch(r"(python|yaml|bash) \S+", words)  # the language and a file
     ],
 )
 def test_the_code_of_pages_is_the_files(name, code):

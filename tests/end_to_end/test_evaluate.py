@@ -222,4 +222,6 @@ def test_runs_that_differ_in_their_seeds_are_one_row(here, workplace, seeds):
         refused = here(workplace, "evaluate.py", *LOSSES, f"runs=[{names}]", "out=refused")
         assert_one_line(refused, *problem)
     both = "metrics=position_properties", "runs=[seed 1,other split]", "out=both"
-    assert_one_line(here(workplace, "evaluate.py", *both), "measures one run; give one run at a time")
+    assert_one_line(
+        here(workplace, "evaluate.py", *both), "measures one run; give one run at a time"
+    )
