@@ -101,8 +101,7 @@ def evaluation(
         num_prompts: number of held-out pieces to continue.
         bars: number of bars of a continuation.
         num_pieces: number of held-out pieces, and of training pieces, for the losses.
-        baseline: a model whose continuations of the same pieces are shown on the page, together
-            with the originals. They are not measured.
+        baseline: a model whose continuations are on the page, with the originals, unmeasured.
     """
     check_int("num_prompts", num_prompts)
     check_int("bars", bars)
