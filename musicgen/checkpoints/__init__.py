@@ -3,7 +3,7 @@
 Neither Hydra nor Lightning is imported here.
 """
 
-from musicgen.checkpoints.building import build, check_targets, later_refusals
+from musicgen.checkpoints.building import build, check_targets, trust, trust_argument
 from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, run_identity
 from musicgen.checkpoints.folders import write_folder
 from musicgen.checkpoints.reading import read_checkpoint, rebuild, with_realizations

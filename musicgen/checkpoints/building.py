@@ -1,6 +1,7 @@
 """Build objects from the configuration of a checkpoint, which may come from an untrusted source.
 
-Only classes of musicgen are built, and only models that have the sizes of the checkpoint's weights.
+Only classes of musicgen and of modules that the user trusts are built, and only models that have
+the sizes of the checkpoint's weights.
 """
 
 import importlib
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from musicgen.attention import Attention, FeatureMap, GaussianSpan
-from musicgen.errors import WRONG_SETTINGS, UserError
+from musicgen.errors import WRONG_SETTINGS, ParameterError, UserError
 from musicgen.models import SequenceHead, Transformer
 from musicgen.position import PositionalEncoding
 from musicgen.tokenization.base import Tokenizer
@@ -23,6 +24,7 @@ _ALLOWED = (
     *(Transformer, PositionalEncoding, Attention, GaussianSpan, FeatureMap, SequenceHead),
     Tokenizer,
 )
+_trusted = {"musicgen"}  # modules whose classes may be built; `trust` adds those of the user
 _SMALL = 2**20  # numbers that any machine has memory for
 
 
@@ -62,9 +64,9 @@ def _build(config: Any) -> Any:
 def check_targets(config: Any, allowed: tuple[type, ...] = _ALLOWED) -> None:
     """Raise `UserError` if a configuration names anything but classes of musicgen.
 
-    Each `_target_` must name a class that is defined in musicgen, not only imported there, and that
-    derives from one of `allowed`. `_partial_` is the only other special key. The message names the
-    entry that is refused.
+    Each `_target_` must name a class that is defined in musicgen or in a module that the user
+    trusts, not only imported there, and that derives from one of `allowed`. `_partial_` is the only
+    other special key. The message names the entry that is refused.
     """
     if isinstance(config, Mapping):
         for key, value in config.items():
@@ -81,32 +83,63 @@ def check_targets(config: Any, allowed: tuple[type, ...] = _ALLOWED) -> None:
         raise UserError(f"its configuration holds an interpolation ({config}), which is refused")
 
 
-def later_refusals(model: Any, tokenizer: Any, corpus: Any) -> Iterator[str]:
-    """Yield the commands that will refuse a run with a class of the user's own, and why."""
-    parts = {"resume=, generate.py and evaluate.py": [model, tokenizer]}
-    parts["evaluate.py"] = tokenizer and corpus  # which are of music
-    for commands, part in parts.items():
-        try:
-            check_targets(part, (object,))
-        except UserError as error:
-            yield f"{commands} will refuse this run: {error}"
+def trust(module: str) -> None:
+    """Import a module of the user's own, and allow its classes in configurations of checkpoints.
+
+    Raises:
+        ParameterError: there is no such module.
+    """
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # by an import within the module
+        expected = f"there is no module {error.name}; add the folder that has it to PYTHONPATH"
+        raise ParameterError("trust", module, expected) from None
+    _trusted.add(module)
+
+
+def own_modules(config: Any) -> set[str]:
+    """Return the modules outside musicgen whose classes a configuration names."""
+    if isinstance(config, list | tuple):
+        return set().union(*map(own_modules, config))
+    if not isinstance(config, Mapping):
+        return set()
+    modules = own_modules([*config.values()])
+    module, _, name = str(config.get("_target_", "")).rpartition(".")
+    return modules | {module} if name and module.split(".")[0] != "musicgen" else modules
+
+
+def trust_argument(config: Any) -> str | None:
+    """Return the argument that a configuration with classes outside musicgen needs, or None."""
+    modules = sorted(own_modules(config))
+    if not modules:
+        return None
+    return f"trust={modules[0]}" if len(modules) == 1 else f"trust=[{','.join(modules)}]"
+
+
+def _is_trusted(module: str) -> bool:
+    return any(f"{module}.".startswith(f"{each}.") for each in _trusted)
 
 
 def _find_class(target: Any, allowed: tuple[type, ...]) -> type:
-    refusal = UserError(
-        f"its configuration names {target}, which is not a class of musicgen that belongs there; "
-        "a class of your own belongs into musicgen/ before it trains, as CONTRIBUTING.md shows"
-    )
     module_name, _, name = str(target).rpartition(".")
-    if module_name.split(".")[0] != "musicgen":
-        raise refusal
+    refusal = (
+        f"its configuration names {target}, which is not a class of musicgen that belongs there"
+    )
+    if not _is_trusted(module_name):
+        own = f"; if the module is yours, allow its classes: trust={module_name}"
+        raise UserError(
+            refusal + ("" if module_name.startswith("musicgen") or not module_name else own)
+        )
     try:
         found = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError):
-        raise refusal from None
-    ours = inspect.isclass(found) and found.__module__.split(".")[0] == "musicgen"
-    if not (ours and issubclass(found, allowed)):
-        raise refusal
+        raise UserError(refusal) from None
+    # A module also holds what it imports, such as `os`.
+    defined_there = inspect.isclass(found) and _is_trusted(found.__module__)
+    if not (defined_there and issubclass(found, allowed)):
+        raise UserError(refusal)
     return found
 
 

@@ -33,7 +33,7 @@ _QUOTED = re.compile(
 # Arguments that name a place here or a host, or begin a sweep. `data.exclude` is a file or a list.
 _NAMES_A_PLACE = re.compile(
     r"\S*(path|dir|folder|filename|root)=|\S*exclude=(?!\[)|init=|logger\.|logger=.*wandb"
-    "|hparams_search="
+    "|hparams_search=|trust="
 )
 _CORPUS_FOLDER = re.compile(r"data\.(corpora\.\w+\.)?root")
 
@@ -118,6 +118,7 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
         raise UserError("resume continues one run: give one job's folder of the sweep, without -m")
     if given.get("init", "null") not in ("", "null"):
         raise UserError("give either resume, for a run that goes on, or init, for a new one")
+    trust_modules(arguments)
     folder = find_run(name)
     refuse_special_files(folder)
     stored = stored_arguments(folder)
@@ -136,6 +137,20 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
         f"resume={quoted(str(folder / LAST))}",
         f"hydra.run.dir={quoted(str(folder))}",
     ]
+
+
+def trust_modules(arguments: Sequence[str]) -> None:
+    """Allow the classes of the modules that the argument `trust=` names.
+
+    It is read from the command line alone, never from a configuration file or a run.
+    """
+    for argument in arguments:
+        if override_key(argument) == "trust":
+            names = re.findall(r"[\w.]+", argument.partition("=")[2])
+            for name in names if names != ["null"] else []:
+                from musicgen.checkpoints import trust  # takes seconds
+
+                trust(name)
 
 
 def given_overrides() -> list[str]:
@@ -169,7 +184,8 @@ def command(name: str) -> str:
 
 def _left_out(overrides: Sequence[str], folder: Path) -> list[str]:
     """Return the overrides that are not taken from a run's folder although it needs them."""
-    unused = ("init", "paths.output_dir", "hparams_search")  # by a resumed run
+    # By a resumed run; `trust` is given by who resumes it.
+    unused = ("init", "paths.output_dir", "hparams_search", "trust")
     needed = [each for each in overrides if override_key(each) not in unused]
     return [each for each in needed if _taken(each, folder) is None]
 
@@ -179,6 +195,8 @@ def _taken(override: str, folder: Path) -> str | None:
     if _is_plain(override):
         return override
     key = override_key(override)
+    if key.endswith("._target_"):
+        return override if _names_own_class(override.partition("=")[2]) else None
     if not (is_own(folder) and _CORPUS_FOLDER.fullmatch(key)):
         return None
     value = str(OverridesParser.create().parse_override(override).value())
@@ -187,6 +205,17 @@ def _taken(override: str, folder: Path) -> str | None:
     if not root.is_dir():
         return None
     return override if start == Path.cwd() else f"{key}={quoted(str(root))}"
+
+
+def _names_own_class(target: str) -> bool:
+    """Return whether a target is a class of a module that the user trusts."""
+    from musicgen.checkpoints import check_targets  # takes seconds
+
+    try:
+        check_targets({"_target_": target}, (object,))
+    except UserError:
+        return False
+    return not target.startswith("musicgen.")
 
 
 def _is_plain(override: str) -> bool:

@@ -14,11 +14,11 @@ from musicgen.checkpoints import (
     CheckpointContent,
     check_targets,
     find_checkpoint,
-    later_refusals,
     load_for_resume,
     load_initial,
     read_checkpoint,
     run_identity,
+    trust_argument,
 )
 from musicgen.cli.arguments import given_overrides, override_key
 from musicgen.console import warn
@@ -65,7 +65,9 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
     parts = {name: instantiate(cfg[name]) for name in ("task", "optimizer", "scheduler")}
     compiled = compiles(cfg)
     module = TrainingModule(model, **parts, content=content, seed=cfg.seed, compiled=compiled)
-    notes = [*later_refusals(content.model, content.tokenizer, config["data"])]
+    notes = []
+    if own := trust_argument([content.model, content.tokenizer, config["data"]]):
+        notes += [f"it has classes of your own: give {own} to resume, generate and evaluate"]
     if path is not None and source is not None:
         with errors_name(path):
             if cfg.resume is None:

@@ -21,6 +21,7 @@ from musicgen.cli.arguments import (
     named_values,
     quoted_paths,
     resumed_arguments,
+    trust_modules,
     with_trainer_arguments,
 )
 from musicgen.cli.errors import USER_ERROR, check_types, one_line_errors
@@ -44,6 +45,7 @@ def run(name: str) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has created it
         cleanup = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
         with cleanup, one_line_errors(name), isolated_job():
+            trust_modules(given_overrides())
             check_known(cfg, name)
             check_types(cfg)
             return import_module(f"musicgen.cli.{name}").main(cfg)

@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.checkpoints import find_checkpoint
+from musicgen.checkpoints import find_checkpoint, trust_argument
 from musicgen.cli.arguments import command, given_overrides, resume_command
 from musicgen.cli.build import build_training
 from musicgen.cli.output import config_tree, set_up_cpu
@@ -169,6 +169,9 @@ def hold_folder(folder: Path, *, resumed: bool) -> Iterator[None]:
 
 def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRecorder) -> None:
     """Train; log the next commands, or if training is interrupted, the one that continues it."""
+    config = module.content.config
+    trust = trust_argument([config.get(name) for name in ("model", "tokenizer", "data")])
+    own = [trust] if trust else []
     start = time.monotonic()
     try:
         with out_of_memory_named(), restoring_named(recorder.cfg.resume):
@@ -176,7 +179,7 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
     except BaseException as error:
         can_continue = recorder.steps_taken or isinstance(error, KeyboardInterrupt | SystemExit)
         if can_continue and trainer.is_global_zero and (recorder.folder / LAST).is_file():
-            log(f"to continue: {resume_command(recorder.folder)}")
+            log(f"to continue: {resume_command(recorder.folder, *own)}")
         if isinstance(error, SystemExit) and error.code == 1:  # Lightning exits on Ctrl-C
             raise KeyboardInterrupt from None
         raise
@@ -185,9 +188,10 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
     log(f"ended at step {trainer.global_step:,}, after {time.monotonic() - start:,.1f} s")
     if isinstance(data, MusicDataModule):
         folder = shlex.quote(str(recorder.folder))
-        log(f"to generate with it: {command('generate')} checkpoint={folder} prompt=song.mid")
-        log(f"to evaluate it: {command('evaluate')} {folder}")
-    longer = resume_command(recorder.folder, *longer_training(trainer, recorder.cfg))
+        generate = f"{command('generate')} checkpoint={folder} prompt=song.mid"
+        log(f"to generate with it: {' '.join((generate, *own))}")
+        log(f"to evaluate it: {' '.join((command('evaluate'), folder, *own))}")
+    longer = resume_command(recorder.folder, *longer_training(trainer, recorder.cfg), *own)
     log(f"to train it longer: {longer}")
 
 

@@ -100,7 +100,7 @@ def test_foreign_targets_are_refused(checkpoint, tmp_path, target, place):
         "tokenizer": content["tokenizer"],
     }[place]
     at["_target_"] = target
-    with pytest.raises(UserError, match="not a class of musicgen that belongs there; a class of y"):
+    with pytest.raises(UserError, match="not a class of musicgen that belongs there"):
         rebuild(saved(checkpoint, tmp_path))
 
 

@@ -8,9 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from musicgen.data.corpora import ComposedCorpus
 from musicgen.errors import UserError
-from musicgen.position import RoPE
 from tests.training.conftest import assert_equal, runner, saved, stop
 
 # The best of `max` is the first validation's loss, so that a later one must not replace it.
@@ -174,17 +172,3 @@ def test_a_run_that_is_only_tested_has_its_best_weights(run, tmp_path):
     (tmp_path / "first/metrics.csv").unlink()
     last = tmp_path / "first/checkpoints/last.ckpt"
     assert run("first", "train=false", "test=true", resume=last)[0]["test/loss"] == tested
-
-
-class OwnEncoding(RoPE): ...
-
-
-class OwnCorpus(ComposedCorpus): ...
-
-
-def test_a_run_with_classes_of_ones_own_says_which_commands_will_refuse_it(run, capsys):
-    own = (f"model.position._target_={__name__}.OwnEncoding", f"data._target_={__name__}.OwnCorpus")
-    run("first", *own, "trainer.max_steps=1")
-    told, names = capsys.readouterr().err, f"refuse this run: its configuration names {__name__}"
-    assert f"resume=, generate.py and evaluate.py will {names}.OwnEncoding, which is not" in told
-    assert f"\nevaluate.py will {names}.OwnCorpus, which is not a class of musicgen" in told
