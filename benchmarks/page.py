@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 import musicgen
+from benchmarks.measure import RESULTS
 from musicgen.composer import compose_pop
 from musicgen.data.corpora import BachChorales
 from musicgen.files import write_text
@@ -26,7 +27,6 @@ from musicgen.midi import Score, dumps
 from musicgen.page.document import read_page, script, with_half_weights
 from musicgen.random import NoiseKey
 
-RESULTS = Path(__file__).parent / "results"
 SEED = 4242  # of pieces that no model was trained on
 NUM_PROMPTS, NUM_STEPS, NUM_GREEDY = 20, 512, 5
 # The page's worker in node: logits after each token, and greedy continuations of files.

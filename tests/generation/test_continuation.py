@@ -12,12 +12,13 @@ import torch
 from scipy.io import wavfile
 
 from musicgen.errors import UserError
+from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine
 from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
+from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.position import Learnable, RoPE
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chords.progression import parse_chord
@@ -55,6 +56,37 @@ def test_prompt_stays_in_front_unchanged_and_the_rest_is_grammatical(tokenizer):
         tokenizer.grammar().start(torch.from_numpy(continuation.tokens)[None])
         encoded = tokenizer.encode(tokenizer.decode(continuation.tokens))
         assert np.array_equal(encoded[: len(prompt.tokens)], prompt.tokens)
+
+
+def test_a_closed_piece_may_end_where_its_last_bar_begins_and_not_before():
+    remi = TOKENIZERS["remi"]
+    model = small_model(remi)
+    model.head.bias.data[remi.vocabulary.id("EOS")] = 50.0  # always wants to end
+    (done,) = run(remi, model, bars=3, ending="close")
+    assert done.tokens[-1] == remi.vocabulary.id("EOS")
+    assert (done.tokens == remi.vocabulary.id("Bar")).sum() == 2 + 3
+    last_bar = (2 + 2) * done.prompt.bar_length
+    assert remi.times(done.tokens)[-1] >= last_bar
+    is_pitch = np.isin(done.tokens, remi.families["Pitch"])
+    assert remi.times(done.tokens)[is_pitch].max() < last_bar
+    (free,) = run(remi, model, bars=3, ending="close", allow_end=True)
+    assert remi.times(free.tokens)[-1] < last_bar
+
+
+def test_tempi_from_where_the_continuation_begins_are_in_the_file():
+    remi = TOKENIZERS["remi"]
+    quarters = [(480 * beat, 480, 60 + beat % 5, 64) for beat in range(16)]
+    tempos = np.array([(0, 90.0), (960, 100.0), (3840, 120.0), (5760, 150.0)], TEMPO)
+    whole = Score(480, [Track("Piano", notes=notes_from(quarters))], tempos)
+    first = whole.clip(0, 2 * 1920)
+    prompt = make_prompt(remi, first, "first", 2, dumps(first))
+    tokens = remi.encode(whole)
+    own = remi.decode(tokens).tempos
+    piece = Continuation(prompt, 0, tokens, remi.decode(tokens), 2)
+    assert own["tick"].tolist() == [0, 960, 3840, 5760]
+    found = loads(piece.midi_file()[0]).tempos
+    assert found["tick"].tolist() == [0, 960, 3840, 5760]
+    assert found["bpm"] == pytest.approx([90, 100, *own["bpm"][2:]], rel=1e-4)
 
 
 def test_as_many_bars_are_added_as_requested(tokenizer):

@@ -299,6 +299,24 @@ def test_behind_bars_with_other_chords_the_chord_of_the_file_is_in_force(tmp_pat
         assert found == [(0, "G_M"), (288, "Bb_M"), (400, "louder"), *last]
 
 
+def test_behind_bars_with_other_chords_a_chord_that_begins_there_stays():
+    score = accompanied()
+    score.markers = [Marker(0, "G_M"), Marker(576, "C_M")]
+    _, (file,) = write(score, SONGS, rewrite="2", chords="Bb", key="F")
+    found = [(marker.tick, marker.text) for marker in file.markers]
+    assert found == [(0, "G_M"), (288, "Bb_M"), (576, "C_M")]
+
+
+def test_notes_end_with_the_bars_that_are_rewritten():
+    model, score = music_model(SONGS), accompanied()
+    model.model.head.bias.data[SONGS.families["Duration"].stop - 1] = 99  # sixteen beats
+    (piece,) = model.generate(score, rewrite="2-3", keep="voice")
+    file = loads(piece.midi_file()[0])
+    written = [row for track in file.tracks[1:3] for row in notes_between(track, 288, 768)]
+    assert written
+    assert {onset + duration for onset, duration, *_ in written} == {768}
+
+
 @pytest.mark.parametrize(("options", "tick"), [({"keep": "voice"}, 576), ({"rewrite": 2}, 0)])
 def test_where_the_file_has_chords_there_are_no_others(options, tick):
     model, score = music_model(SONGS, "auto"), accompanied()

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,15 @@ FILES = {  # SHA-256 of tokenizers/NAME/vocab.json
     "remi_notes": "5385e0f860bc757eb7b0c53135698a1a415f28424f038b5fb5bb204b8e462fdf",
     "songs": "6fdee3fd9c6db9dada5efc94ce9d956f8466d56947f6e4825732e208ae585907",
 }
+
+
+def test_the_page_has_the_number_of_tokens_of_each_vocabulary():
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", (FROZEN / "README.md").read_text(), re.M)
+    sizes = {
+        name: len(json.loads((FROZEN / name / "vocab.json").read_text())["tokens"])
+        for name in FILES
+    }
+    assert {name: int(number) for name, number in rows} == sizes
 
 
 def test_frozen_files_are_unchanged_byte_for_byte():
