@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from musicgen.errors import ParameterError
 from musicgen.position.base import LayerCode, prefers_large_operations, product_dtype
 from musicgen.position.spe.base import SPE, Gate
-from musicgen.position.spe.codes import FormedCode
+from musicgen.position.spe.batched import ArrayCode
+from musicgen.position.spe.conv_blockwise import CodeArrays, ConvCode
 from musicgen.position.spe.conv_noise import BLOCK_SIDE, correlate_at_once, draw_blocks
-from musicgen.position.spe.conv_operators import CodeArrays, ConvCode
 from musicgen.random import NoiseKey, RandomStream
 
 
@@ -111,7 +111,7 @@ class ConvSPE(SPE):
             formed, state = self._formed(noise, state)
             by_code = [formed[i % self.num_codes] for i in range(self.num_layers)]
             pairs = zip(gates, by_code, strict=True)
-            return [FormedCode(gate, *codes, slots) for gate, codes in pairs], state
+            return [ArrayCode(gate, *codes, slots) for gate, codes in pairs], state
         codes, anchors = state.codes, [torch.zeros(1, device=device)] * self.num_codes
         if noise.z is not None:
             computed = [

@@ -18,8 +18,8 @@ from musicgen.position.base import (
     product_dtype,
 )
 from musicgen.position.spe.base import SPE, Gate
-from musicgen.position.spe.codes import FormedCode, times_sines
-from musicgen.position.spe.sine_operators import Omega
+from musicgen.position.spe.batched import ArrayCode, times_sines
+from musicgen.position.spe.sine_blockwise import Omega
 from musicgen.position.spe.sines import Sines
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.validation import check_int
@@ -38,7 +38,7 @@ class SineSPE(SPE):
 
     q̂ = vec(q_d Ω_d(n)) z is one matrix product, with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of
     width 2K' for each of the K dimensions. The codes themselves are computed only on accelerators
-    and for many sequences, which share them (`codes.py`).
+    and for many sequences, which share them (`batched.py`).
 
     `num_realizations=None` is the limit R → ∞, which has a finite width E = K (2K' + 1):
     q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q] has the expected products, without noise. FAVOR+ projects
@@ -157,7 +157,7 @@ def _blocked(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | Non
 
 def _formed(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
     q_code, k_code = sines.codes(positions, z)
-    return lambda gate: FormedCode(gate, q_code, k_code, None)
+    return lambda gate: ArrayCode(gate, q_code, k_code, None)
 
 
 def _expanded(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:

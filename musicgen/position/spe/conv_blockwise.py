@@ -2,7 +2,7 @@
 
 The gradient of the codes is computed once, from the contributions of all layers.
 `benchmarks/spe_gradients.py` measures what this saves compared with sums by autograd. This
-implementation is for CPUs; `codes.py` has the one for accelerators.
+implementation is for CPUs; `batched.py` has the one for accelerators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from musicgen.position.base import LayerCode
 from musicgen.position.spe.backward_pass import PassLocal
 from musicgen.position.spe.base import Gate
 from musicgen.position.spe.conv_noise import ConvNoise
-from musicgen.position.spe.sine_operators import blocks
+from musicgen.position.spe.sine_blockwise import blocks
 
 
 class Contribution(NamedTuple):

@@ -2,7 +2,7 @@
 
 The codes of SineSPE are Ω times noise. Arrays with as many numbers per token as Ω are computed for
 one block at a time, forward and backward. Ω itself and its gradient exist once for all layers. This
-implementation is for CPUs; `codes.py` has the one for accelerators.
+implementation is for CPUs; `batched.py` has the one for accelerators.
 
 The gradient of Ω is summed over layers in place. `benchmarks/spe_gradients.py` measures what this
 saves compared with sums by autograd.

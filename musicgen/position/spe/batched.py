@@ -14,7 +14,7 @@ from musicgen.position.spe.base import Gate
 
 
 @dataclass(eq=False)
-class FormedCode(LayerCode):
+class ArrayCode(LayerCode):
     """Encoding by codes that are arrays: the gate of a layer, the codes, and each token's slot."""
 
     gate: Gate | None  # its factors may differ between tokens: [1|B, L, H, K]
