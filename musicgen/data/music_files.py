@@ -1,4 +1,4 @@
-"""Music files as token sequences in memory, for a training loop of your own."""
+"""A dataset of music files as token sequences in memory, for your own training loop."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from musicgen.validation import check_int
 
 
 class MusicFiles(Dataset):
-    """The bar-aligned windows of music files, one after another, without augmentation.
+    """A dataset of the bar-aligned windows of music files, in order and without augmentation.
 
-    An item is the ids of a window, int64, at most [`length` + 1]: all but the last are inputs, all
-    but the first are targets. Each window begins at the last bar that the one before has reached;
-    of a bar with more tokens, the rest is left out.
-    Files are encoded when the dataset is made, and stay in memory. `MusicDataModule` has more: a
-    cache on disk, splits without copies of pieces, random crops and transpositions.
+    An item is the ids of a window, [≤ length + 1], int64. All but the last are inputs, and all but
+    the first are targets. A window begins at the last bar that the previous window reaches. If a
+    bar has more tokens than a window, the rest of the bar is left out.
+
+    Files are encoded immediately and stay in memory. `MusicDataModule` has more features: a cache
+    on disk, splits that keep duplicates together, random crops and transpositions.
 
     Args:
-        files: MIDI files and scores.
-        length: L, tokens of input in a window.
+        files: MIDI files and printed scores.
+        tokenizer: encodes them.
+        length: L, number of input tokens in a window.
 
     Raises:
         UserError: a file cannot be read.

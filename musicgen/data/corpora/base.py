@@ -46,7 +46,8 @@ class Corpus(ABC):
 
     Args:
         root: its folder.
-        exclude: names of pieces that `kept` leaves out, or a file with one name per line.
+        exclude: names of pieces that `without_excluded` leaves out, or a file with one name per
+            line.
 
     Attributes:
         in_package: whether the pieces are files of a Python package; there is no setting `root`.
@@ -65,7 +66,7 @@ class Corpus(ABC):
             UserError: the corpus is missing; the message says how to get it.
         """
 
-    def kept(self, pieces: list[Piece]) -> list[Piece]:
+    def without_excluded(self, pieces: list[Piece]) -> list[Piece]:
         """Return the pieces without those that are excluded.
 
         Raises:

@@ -36,7 +36,7 @@ class MidiFolder(Corpus):
             name = path[name_starts:].replace(os.sep, "/")
             top = name.split("/")[0].lower() if "/" in name else ""
             pieces.append(Piece(name, path, self._group_of(name), SPLIT_NAMES.get(top)))
-        return self.kept(pieces)
+        return self.without_excluded(pieces)
 
     def find_files(self) -> list[Path]:
         """Return the paths of the pieces."""

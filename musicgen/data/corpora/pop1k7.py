@@ -37,7 +37,7 @@ class Pop1K7(Corpus):
             expected = f"the folder {FOLDER} of Pop1K7"
             raise missing_corpus(self.root, expected, f"unpack {SOURCE} here")
         names = {path.relative_to(folder).as_posix(): path for path in find_music(folder)}
-        return self.kept([Piece(name, path, name) for name, path in names.items()])
+        return self.without_excluded([Piece(name, path, name) for name, path in names.items()])
 
     def read(self, path: Path) -> Score:
         """Return a song, from the bar in which its first note begins.

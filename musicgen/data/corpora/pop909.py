@@ -49,7 +49,7 @@ class POP909(Corpus):
         if not songs:
             expected = f"song folders with NNN.mid, {BEATS_FILE} and {CHORDS_FILE}"
             raise missing_corpus(self.root, expected, f"put {SOURCE} here")
-        return self.kept([Piece(song.name, song, song.name) for song in songs])
+        return self.without_excluded([Piece(song.name, song, song.name) for song in songs])
 
     def read(self, path: Path) -> Score:
         """Return a song as a score in 4/4 with 480 ticks per beat, by the annotated beats.
