@@ -46,8 +46,8 @@ class CopyHead(nn.Module):
 
     Key j proposes its successor, token j + 1. Queries and keys are computed from the output of the
     last layer and from the last 16 tokens. A match is the number of tokens up to the key that agree
-    with the tokens up to the query. c grows with the match. The gates g depend on the output of the
-    last layer, on the longest match, on log Σ_j exp(score), and on the number of keys.
+    with the tokens up to the query. c grows with the match. The gates g are computed from the same
+    inputs, and from the longest match, log Σ_j exp(score) and the number of keys.
 
     In decoding, `CopySettings` change the weights of copies.
 

@@ -22,8 +22,8 @@ class FAVOR(FeatureMap):
     range. ‖q‖² and √M are left out, as they cancel in the normaliser.
 
     Args:
-        num_features: M, even; None: 2 / logit_scale². That is 2E for most encodings. Exact SineSPE
-            has a larger E.
+        num_features: M, even; None: 2 / logit_scale². That is 2E, except for encodings whose E is
+            larger than 1 / logit_scale² (exact SineSPE, unitary LRPE).
     """
 
     name = "favor"
