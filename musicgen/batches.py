@@ -98,7 +98,7 @@ class StreamDataModule(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         check_int("length", length)
-        check_int("batch_size", batch_size)
+        check_int("batch_size", batch_size, maximum=2**16)
         check_int("batches_per_epoch", batches_per_epoch, none_means="all")
         check_seed("seed", seed)
         check_int("num_workers", num_workers, 0, none_means="")

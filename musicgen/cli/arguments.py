@@ -83,12 +83,12 @@ def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
         one: the key of a single path.
         several: the key of a list of paths.
     """
-    flags = [each for each in arguments if each.startswith("-") and not Path(each).exists()]
+    flags = [each for each in arguments if each.startswith("-") and not _exists(each)]
     paths = [
         argument
         for argument, before in zip(arguments, ["", *arguments], strict=False)
         if argument not in flags and before not in flags
-        if not override_key(argument) or Path(argument).exists()
+        if not override_key(argument) or _exists(argument)
     ]
     if not paths:
         return list(arguments)
@@ -98,6 +98,13 @@ def named_values(arguments: Sequence[str], one: str, several: str) -> list[str]:
     if len(paths) == 1:
         return [*others, f"{one}={quoted(paths[0])}"]
     return [*others, f"{several}=[{','.join(map(quoted, paths))}]"]
+
+
+def _exists(argument: str) -> bool:
+    try:
+        return Path(argument).exists()
+    except OSError:  # too long for a path
+        return False
 
 
 def resumed_arguments(arguments: Sequence[str]) -> list[str]:
@@ -111,9 +118,11 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
         UserError: the folder holds no run, or other arguments contradict `resume`.
     """
     given = {override_key(argument): argument.partition("=")[2] for argument in arguments}
-    name = given.pop("resume", "").strip("'\"")
-    if name in ("", "null"):
+    name = given.pop("resume", "null").strip("'\"")
+    if name == "null":
         return list(arguments)
+    if not name:
+        raise UserError("resume=: expected the folder of a run, or auto for the newest")
     if "hparams_search" in given or {"-m", "--multirun"} & {*arguments}:
         raise UserError("resume continues one run: give one job's folder of the sweep, without -m")
     if given.get("init", "null") not in ("", "null"):
@@ -155,7 +164,9 @@ def trust_modules(arguments: Sequence[str]) -> None:
 
 def given_overrides() -> list[str]:
     """Return the job's overrides without `resume` and searches, the last one of each setting."""
-    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    overrides: Any = []
+    if HydraConfig.initialized():  # interpolations stay as they were given
+        overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
     given = {override_key(override): override for override in overrides}
     return [override for key, override in given.items() if key not in ("resume", "hparams_search")]
 

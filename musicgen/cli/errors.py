@@ -2,6 +2,7 @@
 
 import errno
 import inspect
+import math
 import re
 import sys
 import sysconfig
@@ -15,7 +16,7 @@ import hydra
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue
+from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from musicgen.cli.arguments import given_overrides, override_key
@@ -36,6 +37,7 @@ _TRAIN_PACKAGES = (  # modules of the extra `train`
 )
 _NO_SPACE = ("ENOSPC", "EDQUOT")
 _NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG")
+_LONGEST_LINE = 1500
 _PACKAGE = str(Path(__file__).parents[1])
 _NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
 _PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
@@ -61,6 +63,8 @@ def one_line_errors(config_name: str) -> Iterator[None]:
                 raise error.__cause__ from None  # Hydra would hide its traceback
             raise
         line = re.sub(r"(\S{150})\S{50,}", r"\1…", line)
+        if len(line) > _LONGEST_LINE:
+            line = f"{line[: _LONGEST_LINE // 2]} … {line[-_LONGEST_LINE // 2 :]}"
         log(f"error: {line}", "red")
         sys.exit(USER_ERROR)
 
@@ -90,10 +94,20 @@ def describe(error: BaseException) -> str | None:
     return line or _refusal(error, section, text)
 
 
+def _value_line(error: BaseException) -> str | None:
+    """Return the line of a setting that has no value, or an interpolation that gives none."""
+    key = _FULL_KEY.search(str(error))
+    if key and isinstance(error, MissingMandatoryValue):
+        return f"{key[1]} is missing; give {key[1]}=VALUE"
+    if key and isinstance(error, InterpolationResolutionError):
+        return f"{key[1]}: {str(error).splitlines()[0]}"
+    return None
+
+
 def _configuration_line(error: BaseException, text: str) -> str | None:
     """Return the line of an error of Hydra or OmegaConf that has a better one than its own text."""
-    if isinstance(error, MissingMandatoryValue) and (key := _FULL_KEY.search(str(error))):
-        return f"{key[1]} is missing; give {key[1]}=VALUE"
+    if line := _value_line(error):
+        return line
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
         if group == "hydra":
@@ -136,7 +150,8 @@ def _system_line(error: BaseException, text: str) -> str | None:
         place = error.filename or "disk"
         if code in _NO_SPACE:
             return f"{place}: {error.strerror}; free some space, and run it again"
-        if code in _NO_PLACE:
+        made = traceback.extract_tb(error.__traceback__)[-1].name in ("mkdir", "makedirs")
+        if code in _NO_PLACE or (code == "ENOENT" and made):
             return f"{place}: {error.strerror}; give another place, and run it again"
     if isinstance(error, RuntimeError) and "home directory" in text:  # of `Path.expanduser`
         named = ", ".join(argument for argument in sys.argv if "~" in argument[1:])
@@ -153,8 +168,17 @@ def _missing_package_line(error: BaseException) -> str | None:
 
 
 def check_types(cfg: DictConfig) -> None:
-    """Raise `ParameterError` if a value of the command line does not fit a class's type hint."""
+    """Raise `ParameterError` if a value of the command line does not fit a class's type hint.
+
+    Numbers that overflow in single precision, or vanish, are refused wherever they stand.
+    """
     for key in map(override_key, given_overrides()):
+        try:
+            number = OmegaConf.select(cfg, key)
+        except InterpolationResolutionError as error:
+            raise UserError(f"{key}: {str(error).splitlines()[0]}") from None
+        if isinstance(number, float) and not _is_usual(number):
+            raise ParameterError(key, number, "expected 0 or a number from 1e-30 to 1e30")
         section, _, name = key.rpartition(".")
         settings: Any = OmegaConf.select(cfg, section) if section else None
         if not (OmegaConf.is_dict(settings) and {"_target_", name} <= settings.keys()):
@@ -168,6 +192,11 @@ def check_types(cfg: DictConfig) -> None:
             except ValidationError as error:
                 problems = dict.fromkeys(each["msg"] for each in error.errors())
                 raise ParameterError(key, plain[name], "; or ".join(problems)) from None
+
+
+def _is_usual(number: float) -> bool:
+    """Return whether a number has a usual size; NaN and infinity are left to who reads them."""
+    return number == 0 or not math.isfinite(number) or 1e-30 <= abs(number) <= 1e30
 
 
 def _refusal(error: BaseException, section: str, text: str) -> str | None:

@@ -20,6 +20,8 @@ from musicgen.tokenization.codec import MAX_TOKENS_PER_BAR
 from musicgen.validation import check_bool, check_choice, check_float, check_int, check_seed
 
 DEFAULT_BARS = 16
+_MOST_BARS = _MOST_SAMPLES = 10_000
+_MOST_SECTIONS, _LONGEST_SECTION = 100, 1000  # a form is a table of all its bars
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,13 @@ class PieceParams:
         names = self.keep.split(",") if isinstance(self.keep, str) else self.keep
         names = names if isinstance(names, Iterable) else [names]
         object.__setattr__(self, "keep", tuple(str(name).strip() for name in names))
-        check_int("bars", self.bars, none_means="")
+        check_int("bars", self.bars, maximum=_MOST_BARS, none_means="")
         check_choice("ending", self.ending, ("open", "close"))
-        if self.form is not None and not (isinstance(self.form, str) and self.form.isalpha()):
-            raise ParameterError("form", self.form, "expected a letter for each section, as AABA")
-        check_int("section_bars", self.section_bars)
+        letters = isinstance(self.form, str) and self.form.isalpha()
+        if self.form is not None and not (letters and len(self.form) <= _MOST_SECTIONS):
+            expected = f"expected a letter for each section, up to {_MOST_SECTIONS}, as AABA"
+            raise ParameterError("form", self.form, expected)
+        check_int("section_bars", self.section_bars, maximum=_LONGEST_SECTION)
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
         for name in ("bars", "ending", "form", "tempo", "program"):
             if self.is_whole_piece and getattr(self, name) != getattr(type(self), name):
@@ -159,8 +163,8 @@ class DecodingParams:
     def __post_init__(self) -> None:
         check_int("total_tokens", self.total_tokens, none_means="")
         check_int("max_new_tokens", self.max_new_tokens, none_means="no limit")
-        check_int("num_samples", self.num_samples)
-        check_int("batch_size", self.batch_size)
+        check_int("num_samples", self.num_samples, maximum=_MOST_SAMPLES)
+        check_int("batch_size", self.batch_size, maximum=_MOST_SAMPLES)
         check_seed("seed", self.seed)
         check_choice("engine", self.engine, ENGINES)
         for name in ("allow_end", "fix_tempo", "fix_time_signature", "limit_durations"):

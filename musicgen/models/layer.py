@@ -13,7 +13,7 @@ from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.short_conv import ShortConvolution
 from musicgen.models.state import LayerState
 from musicgen.position import LayerCode, Site
-from musicgen.validation import check_bool, check_choice, check_int
+from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 
 class LayerNorm(nn.LayerNorm):
@@ -89,6 +89,7 @@ class LayerSettings:
     def __post_init__(self) -> None:
         for name in ("norm_first", "qk_norm", "attention_bias"):
             check_bool(name, getattr(self, name))
+        check_float("dropout", self.dropout, maximum=1)
         check_int("short_conv", self.short_conv, 2, none_means="no convolution")
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("norm", self.norm, NORMS)

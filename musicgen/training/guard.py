@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from musicgen.console import warn
 from musicgen.errors import WRONG_SETTINGS, UserError
 from musicgen.training.optimizers import is_fused
+from musicgen.validation import check_int
 
 
 @contextmanager
@@ -70,6 +71,7 @@ class GuardSteps(pl.Callback):
     """
 
     def __init__(self, limit: int) -> None:
+        check_int("limit", limit)
         self.limit = limit
         self._num_skipped = self._in_row = 0
         self._on_device: Tensor | None = None  # [2], the same of a fused optimizer's steps

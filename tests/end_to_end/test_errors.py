@@ -139,6 +139,50 @@ ERRORS = {
         ["error: trainer.accumulate_grad_batches=0: expected an integer >= 1"],
     ),
     "long value": (["train.py", "run_name=" + "a" * 3000], ["aaa… File name too long"]),
+    "unknown interpolation": (
+        ["train.py", "trainer.max_steps=${x}"],
+        ["error: trainer.max_steps: Interpolation key 'x' not found"],
+    ),
+    "interpolation of a folder": (
+        ["train.py", "run_name=${x}"],
+        ["error: hydra.run.dir: Interpolation key 'x' not found"],
+    ),
+    "interpolation of bars": (
+        ["generate.py", "checkpoint=songs-small", "rewrite=${x}"],
+        ["error: rewrite: Interpolation key 'x' not found"],
+    ),
+    "number that vanishes": (
+        ["generate.py", "sampling.temperature=1e-320"],
+        ["error: sampling.temperature=1e-320: expected 0 or a number from 1e-30 to 1e30"],
+    ),
+    "rate that overflows": (
+        ["train.py", "optimizer=adamw", "optimizer.lr=1e308"],
+        ["error: optimizer.lr=1e+308: expected 0 or a number from 1e-30 to 1e30"],
+    ),
+    "dropout that is no number": (
+        ["train.py", *TINY, "model.dropout=nan"],
+        ["error: model.dropout=nan: expected a number >= 0 and <= 1"],
+    ),
+    "samples of no validations": (
+        ["train.py", *TINY, "callbacks.samples.every=0"],
+        ["error: callbacks.samples.every=0: expected an integer >= 1, or None: no samples"],
+    ),
+    "chords longer than a path": (
+        ["generate.py", "checkpoint=none", "chords=" + "C " * 2000],
+        ["error: checkpoint=none: no such file or folder"],
+    ),
+    "no run to resume": (
+        ["train.py", "resume="],
+        ["error: resume=: expected the folder of a run, or auto for the newest"],
+    ),
+    "folder that cannot be made": (
+        ["train.py", *TINY, "paths.output_dir=/proc/x"],
+        ["error: /proc/x: No such file or directory; give another place"],
+    ),
+    "run's folder that cannot be made": (
+        ["train.py", *TINY, "hydra.run.dir=/proc/x"],
+        ["error: /proc/x: No such file or directory; give another place"],
+    ),
     "invalid factor": (
         ["evaluate.py", "metrics=position_loss", "metric.position_loss.max_factor=-1"],
         ["metric.position_loss.max_factor=-1: expected a number >= 1"],

@@ -109,12 +109,16 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_samples": 0}, "num_samples=0: expected an integer >= "),
-        ({"bars": 1.5}, "bars=1.5: expected an integer >= "),
+        ({"num_samples": 0}, "num_samples=0: expected an integer from 1 to 10000"),
+        ({"bars": 1.5}, "bars=1.5: expected an integer from 1 to 10000"),
         ({"tempo": 0}, "tempo=0: expected a number >= 4"),
         ({"total_tokens": 2000, "ending": "close"}, "ending=close: expected bars"),
         ({"total_tokens": 2000, "chords": "C"}, "chords=C: expected bars, not length_factor"),
         ({"form": "A 2"}, "form=A 2: expected a letter for each section"),
+        ({"form": "A" * 101}, "form=A+: expected a letter for each section, up to 100"),
+        ({"form": "AABA", "section_bars": 10**8}, "section_bars=1.* from 1 to 1000"),
+        ({"bars": 10**8}, "bars=100000000: expected an integer from 1 to 10000"),
+        ({"num_samples": 10**9}, "num_samples=1.* from 1 to 10000"),
         ({"allow_end": "no"}, "allow_end=no: expected true or false"),
         ({"chords": ["C", "Am"]}, r"chords=\['C', 'Am'\]: expected chords such as C"),
         ({"chords": "C X"}, "chords=X: expected chords such as"),

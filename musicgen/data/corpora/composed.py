@@ -26,7 +26,7 @@ class ComposedCorpus(MidiFolder):
 
     def __init__(self, root: str | Path, *, kind: Kind, num_pieces: int, corpus_seed: int) -> None:
         check_choice("kind", kind, get_args(Kind))
-        check_int("num_pieces", num_pieces, minimum=3)  # one for each split
+        check_int("num_pieces", num_pieces, minimum=3, maximum=10**6)  # one for each split
         super().__init__(
             Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}", group=None, exclude=None
         )

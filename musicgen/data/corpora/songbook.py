@@ -9,6 +9,8 @@ from musicgen.errors import parameter_of
 from musicgen.midi import Score
 from musicgen.validation import check_choice, check_float
 
+_MOST_COPIES = 100
+
 
 class Songbook(Corpus):
     """A corpus that combines several corpora. Names of pieces begin with the name of their corpus.
@@ -27,7 +29,7 @@ class Songbook(Corpus):
         self.corpora, self.weights = dict(corpora), dict(weights)
         for name, weight in self.weights.items():
             check_choice(f"weights.{name}", name, self.corpora)
-            check_float(f"weights.{name}", weight)
+            check_float(f"weights.{name}", weight, maximum=_MOST_COPIES)
         for corpus in self.corpora.values():
             corpus.root = self.root / corpus.root
 

@@ -16,6 +16,7 @@ from musicgen.generation.model import MusicModel
 from musicgen.report.figures import plot_piano_roll
 from musicgen.tokenization.codec import USUAL_TOKENS_PER_BAR
 from musicgen.training.module import TrainingModule
+from musicgen.validation import check_int
 
 _NAME = "sample"  # of the image in loggers
 
@@ -37,6 +38,7 @@ class LogSamples(pl.Callback):
     def __init__(
         self, folder: str, every: int | None, prompt_bars: int, bars: int, seed: int
     ) -> None:
+        check_int("every", every, none_means="no samples")
         self.folder, self.every = Path(folder), every
         self.prompt_bars, self.bars, self.seed = prompt_bars, bars, seed
         self._num_validations = 0

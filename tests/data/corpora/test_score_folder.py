@@ -88,3 +88,7 @@ def test_a_songbook_joins_corpora_of_any_kind(clone, tmp_path):
         book.pieces()
     with pytest.raises(UserError, match=r"weights\.opera=opera: expected one of polish, midi"):
         Songbook(tmp_path, corpora=corpora, weights={"opera": 1})
+    with pytest.raises(
+        UserError, match=r"weights\.midi=1000000000\.0: expected a number .* <= 100"
+    ):
+        Songbook(tmp_path, corpora=corpora, weights={"midi": 1e9})
