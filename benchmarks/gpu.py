@@ -1,41 +1,64 @@
-"""Measure training of the published music model on an NVIDIA GPU: MFU, tokens a second, memory.
+"""Measure training on an NVIDIA GPU: MFU, tokens a second, memory, and losses at equal steps.
 
 Parts, most important first, until the time budget is spent; each result is written at once:
 
-- `training`: a step of the 24 layers at several batch sizes, for each encoding.
+- `training`: a step of the published music model at several batch sizes, for each encoding.
 - `product`: the causal product, batched and by flash-linear-attention, and softmax attention.
+- `published`: the published models after equal steps, and their losses by position, up to twice the
+  training length. Training goes on where an earlier run of the script has stopped.
+- `songs`: a step of a model of songs with a copy head, 12 layers of width 384.
 
-MFU is the model's FLOPs by formula over the peak of the device in bf16.
+MFU is the model's FLOPs by formula over the peak of the device in bf16. Each run of the script is
+added to the results.
+
+    python -m benchmarks.gpu [--seconds 480] [--data pop909 --root FOLDER]
+    python -m benchmarks.gpu --parts published --seconds 900  # goes on
 """
 
 import argparse
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from hydra import compose, initialize_config_dir
 from torch import Tensor
 from torch.nn import functional as F
 
+import musicgen
 from benchmarks import measure
 from benchmarks.training_step import build
 from musicgen.attention import causal_linear_attention
+from musicgen.batches import Batch
+from musicgen.cli.build import build_music
+from musicgen.files import write_text
 from musicgen.models import Transformer
+from musicgen.package_data import CONF
 from musicgen.random import NoiseKey
+from musicgen.run_folders import LAST
 from musicgen.training.flops import model_flops, peak_flops
+from musicgen.training.tasks import LanguageModeling
 
 ENCODINGS = ("absolute", "sine_spe", "conv_spe", "absolute_decay")
+PUBLISHED = ("ape", "sine_spe", "sine_spe_ungated", "conv_spe")
+SONGS = {"dim": 384, "num_layers": 12, "num_heads": 12, "ff_dim": 1536}
 
 
 class Budget:
     """The seconds that are left, and the results so far."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.start, self.rows = args, time.monotonic(), []
+        self.args, self.start = args, time.monotonic()
+        self.path = measure.RESULTS / f"gpu-{args.device}.json"
+        self.earlier = json.loads(self.path.read_text())["runs"] if self.path.exists() else []
+        self.rows: list[dict[str, Any]] = []
 
     def left(self) -> float:
         return self.args.seconds - (time.monotonic() - self.start)
@@ -44,20 +67,36 @@ class Budget:
         """Print a row, and write all rows."""
         self.rows.append(row)
         print(f"{time.monotonic() - self.start:6.1f} s  {json.dumps(row)}", flush=True)
-        measure.write_results(__file__, {"rows": self.rows}, self.args)
+        run = {
+            "command": "python -m benchmarks.gpu " + " ".join(sys.argv[1:]),
+            "machine": measure.machine(self.args.device),
+            "rows": self.rows,
+        }
+        write_text(self.path, json.dumps({"runs": [*self.earlier, run]}, indent=1) + "\n")
+
+    def run(self, script: str, *arguments: str) -> None:
+        """Run a command of the package; end this script when the time is spent."""
+        function = f"from musicgen.cli.commands import {script}; {script}()"
+        command = [sys.executable, "-c", function, *arguments]
+        try:
+            subprocess.run(command, check=True, timeout=max(1, self.left()))
+        except subprocess.TimeoutExpired:
+            self.stop()
+
+    def stop(self) -> None:
+        sys.exit(f"the time budget of {self.args.seconds:g} s is spent; what is there is written")
 
 
-def training_step(model: Transformer, tokens: Tensor) -> Callable[[], None]:
+def training_step(model: Transformer, batch: Batch) -> Callable[[], None]:
     """Return a whole training step: noise, forward, backward, clipping and optimizer."""
-    fused = tokens.device.type == "cuda"
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=fused)
+    device, task = batch.tokens.device.type, LanguageModeling()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=device == "cuda")
     steps = iter(range(10**9))
 
     def step() -> None:
-        noise = model.draw(NoiseKey((next(steps),)), tokens)
-        with torch.autocast(tokens.device.type, torch.bfloat16):
-            logits = model(tokens, noise=noise)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
+        noise = model.draw(NoiseKey((next(steps),)), batch.tokens, batch.positions)
+        with torch.autocast(device, torch.bfloat16):
+            loss = task.loss(model, batch, noise)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
@@ -66,35 +105,87 @@ def training_step(model: Transformer, tokens: Tensor) -> Callable[[], None]:
     return step
 
 
+def measure_step(
+    model: Transformer, batch: Batch, args: argparse.Namespace, *, compiled: bool
+) -> dict[str, Any]:
+    """Return the seconds, tokens a second, MFU and memory of a training step."""
+    begin, (rows, length) = time.monotonic(), batch.tokens.shape
+    for layer in model.layers if compiled else ():
+        layer.compile(backend=args.backend)
+    try:
+        seconds = timed(training_step(model, batch), args)
+    except torch.OutOfMemoryError:
+        return {"error": "out of memory"}
+    flops, peak = model_flops(model, rows, length), peak_flops(args.device)
+    return {
+        **summary(seconds),
+        "first_seconds": round(time.monotonic() - begin - sum(seconds) * args.repeats, 1),
+        "tokens_per_second": round(rows * length / statistics.median(seconds)),
+        "mfu": peak and round(flops / statistics.median(seconds) / peak, 4),
+        "gigabytes": measure.peak_gigabytes(args.device),
+    }
+
+
 def training(budget: Budget) -> Iterator[dict[str, Any]]:
     """Yield a row for each encoding, batch size and mode."""
     args = budget.args
     cases = [(batch, side, True) for batch in args.batches for side in ENCODINGS]
     cases += [(args.batches[0], "absolute", False)]
-    for batch, side, compiled in cases:
+    for size, side, compiled in cases:
         torch.compiler.reset()
         torch.manual_seed(0)
         model = build(side, args.layers, args.device).train()
-        tokens = torch.randint(333, (batch, args.length), device=args.device)
-        begin = time.monotonic()
-        if compiled:
-            for layer in model.layers:
-                layer.compile()
-        row = {"part": "training", "encoding": side, "batch": batch, "compiled": compiled}
-        try:
-            seconds = timed(training_step(model, tokens), args)
-        except torch.OutOfMemoryError:
-            yield row | {"error": "out of memory"}
-            continue
-        flops, peak = model_flops(model, batch, args.length), peak_flops(args.device)
-        yield row | {
-            **summary(seconds),
-            "first_seconds": round(time.monotonic() - begin - sum(seconds), 1),
-            "tokens_per_second": round(batch * args.length / statistics.median(seconds)),
-            "mfu": peak and round(flops / statistics.median(seconds) / peak, 4),
-            "gigabytes": measure.peak_gigabytes(args.device),
-        }
+        tokens = torch.randint(333, (size, args.length), device=args.device)
+        row = {"part": "training", "encoding": side, "batch": size, "compiled": compiled}
+        yield row | measure_step(model, Batch(tokens, tokens), args, compiled=compiled)
         del model, tokens
+
+
+def songs(budget: Budget) -> Iterator[dict[str, Any]]:
+    """Yield a row for each batch size; the batches are of composed songs."""
+    args = budget.args
+    settings = [f"model.{name}={size}" for name, size in SONGS.items()]
+    settings += [
+        "experiment=pretrained/songs_small",
+        "data=composer",
+        f"loader.length={args.length}",
+    ]
+    settings += args.settings
+    for size in args.batches:
+        torch.compiler.reset()
+        torch.manual_seed(0)
+        with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(CONF), None, "1.3"):
+            paths = [f"paths.data_dir={folder}", f"loader.batch_size={size}"]
+            _, model, data = build_music(compose("train", settings + paths))
+            drawn = next(iter(data.train_dataloader()))
+        model = model.to(args.device).train()
+        batch = Batch(*(x if x is None else x.to(args.device) for x in vars(drawn).values()))
+        row = {"part": "songs", "batch": size, "compiled": True}
+        yield row | measure_step(model, batch, args, compiled=True)
+        del model, batch
+
+
+def published(budget: Budget) -> Iterator[dict[str, Any]]:
+    """Yield the losses of each published model after --steps steps, by ranges of positions."""
+    args = budget.args
+    settings = [f"data={args.data}", f"trainer={'gpu' if args.device == 'cuda' else 'cpu'}"]
+    settings += [f"data.root={args.root}"] if args.root else []
+    settings += [f"trainer.max_steps={args.steps}", *args.settings]
+    for name in PUBLISHED:
+        folder = (args.runs / name).resolve()
+        checkpoint = folder / LAST
+        if not checkpoint.is_file():
+            experiment = f"experiment=spe2021/pop_piano_{name}"
+            budget.run("train", experiment, *settings, f"hydra.run.dir={folder}")
+        elif musicgen.load(checkpoint).content.steps < args.steps:
+            budget.run("train", f"resume={folder}", *settings)
+        measures = ["metrics=position_loss", "metric.position_loss.max_factor=2", "split=val"]
+        out = folder / "position_loss"
+        pieces = f"max_pieces={args.max_pieces}"
+        budget.run("evaluate", str(checkpoint), *measures, pieces, f"out={out}")
+        (run,) = json.loads((out / "position_loss.json").read_text())["runs"]
+        losses = {row["part"]: row["mean"] for row in run["rows"]}
+        yield {"part": "published", "encoding": name, "steps": args.steps, "losses": losses}
 
 
 def product(budget: Budget) -> Iterator[dict[str, Any]]:
@@ -108,10 +199,11 @@ def product(budget: Budget) -> Iterator[dict[str, Any]]:
         v = torch.randn(shape, device=args.device, dtype=torch.bfloat16, requires_grad=True)
         narrow = torch.randn(3, batch, 8, length, 64, device=args.device).bfloat16()
         heads_first = [x.requires_grad_() for x in narrow]
+        batched = partial(_causal, backend="batched")
         forms: dict[str, Any] = {
-            "batched, compiled": torch.compile(partial(_causal, backend="batched")),
+            "batched, compiled": torch.compile(batched, backend=args.backend),
             "fla": partial(_causal, backend="fla"),
-            "batched": partial(_causal, backend="batched"),
+            "batched": batched,
         }
         for name, form in forms.items():
             row = {"part": "product", "form": name, "batch": batch, "length": length}
@@ -164,11 +256,11 @@ def summary(seconds: list[float]) -> dict[str, float]:
     }
 
 
-PARTS = {"training": training, "product": product}
+PARTS = {"training": training, "product": product, "published": published, "songs": songs}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
     parser.add_argument("--parts", nargs="+", default=[*PARTS], choices=PARTS)
     parser.add_argument("--seconds", type=float, default=480, help="begin no measurement later")
@@ -179,13 +271,24 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=4, help="steps in a round")
+    parser.add_argument("--backend", default="inductor", help="of torch.compile")
+    parser.add_argument("--data", default="composer", help="the corpus of the published models")
+    parser.add_argument("--root", default="", help="its folder")
+    parser.add_argument("--steps", type=int, default=2000, help="of the published models")
+    parser.add_argument("--max-pieces", type=int, default=16, help="of their validation")
+    parser.add_argument("--runs", type=Path, default=Path("outputs/gpu"), help="their folder")
+    parser.add_argument("--settings", nargs="*", default=[], help="of train.py, for both models")
+    return parser.parse_args()
+
+
+def main() -> None:
     torch.set_float32_matmul_precision("high")
-    budget = Budget(parser.parse_args())
+    budget = Budget(parse_arguments())
     for part in budget.args.parts:
         for row in PARTS[part](budget):
             budget.add(row)
             if budget.left() < 0:
-                sys.exit(f"the time budget of {budget.args.seconds:g} s is spent")
+                budget.stop()
 
 
 if __name__ == "__main__":

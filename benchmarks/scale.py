@@ -9,6 +9,7 @@ table.
     python -m benchmarks.scale [--files 1000000] [--distinct 20000] [--shards 4]
 """
 
+import argparse
 import json
 import os
 import resource
@@ -103,19 +104,17 @@ def main() -> None:
     if args.side:
         print(json.dumps(run(args.side, Path(args.folder), args.shards)))
         return
-    rows = []
+    rows, options = [], vars(args).copy()
     with tempfile.TemporaryDirectory(dir=args.folder or None) as folder:
-        args.folder = folder
         write_files(Path(folder) / "midi", args.files, args.distinct)
         for name in SIDES:
-            row = {"what": name, **measure.side(__file__, name, args)}
-            print(json.dumps(row), flush=True)
-            rows.append(row)
-        stored = sum(path.stat().st_size for path in Path(folder).rglob("*.bin"))
-    sizes = {"files": args.files, "distinct": args.distinct, "shards": args.shards}
-    content = {**sizes, "gigabytes_of_tokens": stored / 1e9, "rows": rows}
-    args.folder = ""
-    measure.write_results(__file__, content, args)
+            side = argparse.Namespace(**options | {"folder": folder})
+            rows.append({"what": name, **measure.side(__file__, name, side)})
+            print(json.dumps(rows[-1]), flush=True)
+            stored = sum(path.stat().st_size for path in Path(folder).rglob("*.bin"))
+            sizes = {"files": args.files, "distinct": args.distinct, "shards": args.shards}
+            content = {**sizes, "megabytes_of_tokens": stored / 1e6, "rows": rows}
+            measure.write_results(__file__, content, args)
 
 
 if __name__ == "__main__":
