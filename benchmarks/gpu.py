@@ -95,7 +95,7 @@ def training_step(model: Transformer, batch: Batch) -> Callable[[], None]:
 
     def step() -> None:
         noise = model.draw(NoiseKey((next(steps),)), batch.tokens, batch.positions)
-        with torch.autocast(device, torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             loss = task.loss(model, batch, noise)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -148,13 +148,17 @@ def songs(budget: Budget) -> Iterator[dict[str, Any]]:
     settings += [
         "experiment=pretrained/songs_small",
         "data=composer",
+        "~data.corpora",
         f"loader.length={args.length}",
     ]
     settings += args.settings
     for size in args.batches:
         torch.compiler.reset()
         torch.manual_seed(0)
-        with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(CONF), None, "1.3"):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            initialize_config_dir(str(CONF), version_base="1.3"),
+        ):
             paths = [f"paths.data_dir={folder}", f"loader.batch_size={size}"]
             _, model, data = build_music(compose("train", settings + paths))
             drawn = next(iter(data.train_dataloader()))
