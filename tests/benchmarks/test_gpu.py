@@ -51,6 +51,7 @@ def run(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_every_part_runs_and_training_goes_on(run, tmp_path):
     rows = run()[0]["rows"]
     parts = {part: [row for row in rows if row["part"] == part] for part in gpu.PARTS}
