@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.pretrained import interval_row, number, run, trained, training_matches
+from benchmarks.pretrained import (
+    interval_row,
+    number,
+    run,
+    trained,
+    training_matches,
+    without_nan,
+)
 from musicgen.data.corpora import BachChorales
 from musicgen.files import read_csv
 from musicgen.midi.io import write
@@ -31,7 +38,7 @@ def main() -> None:
     args = parser.parse_args()
     if not args.measure:
         run("-m", "musicgen.pretrained", trained(FOLDER.name, args.out), FOLDER)
-    rows = [*losses(args.out), *writing(args.out, args.prompts)]
+    rows = without_nan([*losses(args.out), *writing(args.out, args.prompts)])
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
 
 
