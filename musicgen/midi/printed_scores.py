@@ -15,7 +15,7 @@ from musicgen.midi.abc_notation import read_tune
 from musicgen.midi.mei import read_mei
 from musicgen.midi.musicxml import read_musicxml
 from musicgen.midi.score import Score
-from musicgen.midi.sheet import MAX_BYTES, Sheet
+from musicgen.midi.sheet import MAX_BARS, MAX_BYTES, Sheet
 from musicgen.midi.xml_files import decode, parse_xml, unzip_score
 from musicgen.text import pluralize
 
@@ -25,6 +25,10 @@ SCORE_SUFFIXES |= dict.fromkeys((".musicxml", ".mxl", ".xml"), "xml")
 
 MAX_SECONDS = 120
 """The longest wait for the process that engraves a score; see `engrave` for its other limits."""
+
+
+_MOST_NOTES = 200_000  # of a score; the longest symphonies have fewer
+_LONGEST_TUNE = 2**19  # characters of ABC
 
 
 def read_score(path: str | Path, *, repeats: bool = False) -> Score:
@@ -87,6 +91,8 @@ def _read_abc(path: Path, book: Path, repeats: bool) -> Sheet:
     number = 1 if path == book else int(path.name)
     if not 1 <= number <= len(tunes):
         raise UserError(f"there is no such tune; {book.name} has {pluralize(len(tunes), 'tunes')}")
+    if len(tunes[number - 1]) > _LONGEST_TUNE:
+        raise UserError(f"a tune of more than {_LONGEST_TUNE:,} characters; give a shorter one")
     sheet = read_tune(tunes[number - 1], repeats)
     if path == book and len(tunes) > 1:
         sheet.repairs.append(f"tune 1 of {len(tunes):,}; {book.name}/2 is the next")
@@ -96,6 +102,7 @@ def _read_abc(path: Path, book: Path, repeats: bool) -> Sheet:
 def _read_sheet(data: bytes, form: str, repeats: bool) -> Sheet:
     text = decode(data)
     if form == "xml":
+        _check_length(text)
         return read_musicxml(parse_xml(text), repeats)
     mei, events = _engrave(text, form, "expandAlways" if repeats else "expandNever")
     sheet = read_mei(ElementTree.fromstring(mei), events)
@@ -103,6 +110,14 @@ def _read_sheet(data: bytes, form: str, repeats: bool) -> Sheet:
     if movements > 1:
         sheet.repairs.append(f"{pluralize(movements - 1, 'movements')} after the first left out")
     return sheet
+
+
+def _check_length(text: str) -> None:
+    """Raise `UserError` if a score in MusicXML is too long to be read in a minute or two."""
+    parts = max(1, len(re.findall(r"<score-part[\s>]", text)))
+    for name, most in ("note", _MOST_NOTES), ("measure", MAX_BARS * parts):
+        if len(re.findall(rf"<{name}[\s/>]", text)) > most:
+            raise UserError(f"more than {most:,} elements {name}; give a shorter score")
 
 
 def _engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, object]]]:

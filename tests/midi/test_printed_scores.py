@@ -316,6 +316,22 @@ def test_hostile_files_raise_one_line(tmp_path, monkeypatch):
     assert "No such file" in refusal(tmp_path / "gone.krn")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("bars.xml", "<score-part/>" + "<measure/>" * 10**6, "more than 20,000 elements measure"),
+        ("chord.xml", "<note><chord/></note>" * 200_001, "more than 200,000 elements note"),
+        ("tune.abc", "X:1\nK:C\n" + "C" * 2**19 + "|\n", "a tune of more than 524,288 characters"),
+    ],
+)
+def test_scores_of_endless_length_are_refused_unread(tmp_path, monkeypatch, name, text, message):
+    for reader in ("parse_xml", "read_tune"):
+        monkeypatch.setattr(printed_scores, reader, None)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=f"{name}: {message}"):
+        read(tmp_path / name)
+
+
 def test_engraving_has_a_limit_of_memory_and_time(tmp_path, monkeypatch):
     path = tmp_path / "song.krn"
     path.write_text(KERN)
