@@ -15,8 +15,10 @@ from musicgen.position import ConvSPE, SineSPE, Sinusoidal
 from musicgen.random import NoiseKey
 from tests.contracts.pairs import DISTINCT, VOCAB, Pair, build, tokens
 
-# Every encoding and decay under FAVOR+, and the other feature maps with one encoding.
-LINEAR = [p for p in DISTINCT if p.attention == "favor"]
+# Every encoding under FAVOR+; the decays, which an encoding does not change, with four of them; the
+# other feature maps with one.
+DECAYED = ("none", "rope", "sine_spe", "conv_spe")
+LINEAR = [p for p in DISTINCT if p.attention == "favor" and (not p.decays or p.position in DECAYED)]
 LINEAR += [p for p in DISTINCT if p.position == "rope" and p.attention in ("elu", "relu")]
 # Operations that start no kernel: they return views, or allocate.
 _NO_KERNEL = ("empty", "_unsafe_view", "detach")
