@@ -118,7 +118,7 @@ class Sampler:
         while True:
             # 1. Mask the tokens that may not come.
             allowed = grammar.allowed(state)
-            logits = logits.double().masked_fill(~allowed, -torch.inf)
+            logits = grammar.masked(state, logits.double(), allowed)
             # 2. Process the logits.
             for process in processors:
                 logits = process(history.tokens, logits)

@@ -49,6 +49,17 @@ class Constraint:
         """
         return {}
 
+    def redirect(self, state: Any, logits: Tensor, allowed: Tensor) -> Tensor:
+        """Return logits that give the probability of tokens that may not come to others. [B, V]
+
+        The default leaves it to the mask, which shares it among all tokens that may come.
+
+        Args:
+            logits: of all tokens. [B, V]
+            allowed: the tokens that may come next. [B, V]
+        """
+        return logits
+
     def advance(self, state: Any, memory: Any, tokens: IntArray) -> Any:
         """Return the memory after one more token of each sequence. [B]
 
@@ -137,6 +148,12 @@ class ConstrainedGrammar:
         if not allowed.any(axis=1).all():
             allowed = _narrowed_where_possible(grammatical, masks)
         return torch.from_numpy(allowed)
+
+    def masked(self, state: ConstrainedState, logits: Tensor, allowed: Tensor) -> Tensor:
+        """Return the logits with -inf for the tokens that are not `allowed`. [B, V] each"""
+        for constraint in self.constraints:
+            logits = constraint.redirect(state.grammar, logits, allowed)
+        return logits.masked_fill(~allowed, -torch.inf)
 
     def advance(self, state: ConstrainedState, tokens: Tensor | IntArray) -> ConstrainedState:
         """Return the state after one more token of each sequence. [B]"""

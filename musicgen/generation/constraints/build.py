@@ -20,10 +20,13 @@ from musicgen.generation.constraints.parallels import NoParallels
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.midi import TICKS_PER_BEAT
+from musicgen.midi.key import find_key
+from musicgen.midi.roles import pitched_notes
 from musicgen.tokenization.bar_grammar import BarGrammar
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.chords.progression import schedule
+from musicgen.tokenization.chords.symbols import ROOTS, chord_index
 from musicgen.tokenization.grammar import NEVER, Grammar
 from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
 from musicgen.tokenization.remi.grammar import REMIGrammar
@@ -69,6 +72,8 @@ def songs_constraints(
         constraints = [KeptParts(grammar, conditioning_tokens(prompts), targets)]
     if grammar.is_chords.any():
         asked = progressions(request, prompts)
+        if request.piece.ending == "close" and request.piece.progression is None:
+            asked = [_closing_chord(prompt, request.end_time(prompt)) for prompt in prompts]
         is_whole = request.piece.is_whole_piece
         constraints.append(SongsChords(grammar, asked, targets, always_chooses=is_whole))
     if max_notes := request.sampling.max_notes:
@@ -127,6 +132,15 @@ def _progression(request: GenerationRequest, prompt: Prompt) -> IntArray:
         return np.empty((0, 2), np.int64)
     lines = range(prompt.end_time, end + 1, prompt.bar_length)
     return schedule(request.piece.progression, lines)
+
+
+def _closing_chord(prompt: Prompt, end: int | None) -> IntArray:
+    """Return grid step and index of the tonic chord of the prompt's key in the last bar. [N, 2]"""
+    key = find_key(pitched_notes(prompt.score))
+    if key is None or end is None:
+        return np.empty((0, 2), np.int64)
+    tonic = chord_index(f"{ROOTS[key.tonic]}_{'M' if key.major else 'm'}")
+    return np.array([[end - prompt.bar_length, tonic]])
 
 
 def request_end(

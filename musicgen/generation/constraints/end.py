@@ -1,9 +1,14 @@
 """Where the new music begins, and where the piece may and must end."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from musicgen.generation.constraints.base import Constraint
-from musicgen.tokenization.grammar import BoolArray, Grammar, GrammarState
+from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState
 from musicgen.tokenization.vocabulary import IntArray
 
 
@@ -31,6 +36,9 @@ class Begin(Constraint):
 class EndBy(Constraint):
     """The piece ends by a musical time: no note sounds longer, and no bar begins then or later.
 
+    Where the piece may end, the probability of going on beyond that time is that of the end. If the
+    mask shared it among the notes that may still come, they would pile up in the last beat.
+
     Args:
         limit: the time in grid steps. [B]
     """
@@ -40,6 +48,19 @@ class EndBy(Constraint):
 
     def restrict(self, state: Any) -> Any:
         return self.grammar.end_by(state, self.limit)
+
+    def redirect(self, state: Any, logits: Tensor, allowed: Tensor) -> Tensor:
+        eos = self.grammar.eos
+        may_end = allowed[:, eos]
+        if not may_end.any():
+            return logits
+        without_limit = replace(state, limit=np.full_like(state.limit, NEVER))
+        is_beyond = self.grammar.allowed(without_limit) & ~self.grammar.allowed(state)
+        is_beyond &= may_end[:, None]
+        going_on = logits.masked_fill(~is_beyond, -torch.inf).logsumexp(dim=1)
+        redirected = logits.clone()
+        redirected[:, eos] = torch.logaddexp(logits[:, eos], going_on)
+        return redirected
 
 
 class EndMemory(NamedTuple):

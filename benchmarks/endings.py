@@ -1,0 +1,85 @@
+"""Measure how continuations with ending=close end: python -m benchmarks.endings FOLDER
+
+Each score below FOLDER is continued after its first 4 bars by 8, --samples times. A pile is a last
+beat with more than twice as many notes as the new music has in a beat (and one more), or with a
+note outside the range of prompt and new music before it. A piece ends on its tonic chord if all
+notes that sound in its last moment belong to the tonic triad of the prompt's key, and the tonic is
+among the notes of the last bar. The originals are the whole pieces, with their own last bars.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import musicgen
+from benchmarks.measure import RESULTS
+from musicgen.data.corpora.base import evenly_spaced
+from musicgen.evaluation.references import prompt_files
+from musicgen.generation.continuation import Continuation
+from musicgen.midi import Score, pitched_notes, read
+from musicgen.midi.key import Key, find_key
+from musicgen.report.tables import write_json
+
+
+NUM_BARS = 12  # that an original has at least
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("folder", type=Path, help="of scores or MIDI files")
+    parser.add_argument("--model", default="songs-small")
+    parser.add_argument("--prompts", type=int, default=40)
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=RESULTS / "endings.json")
+    args = parser.parse_args()
+    paths = evenly_spaced(sorted(prompt_files(str(args.folder)).values()), args.prompts)
+    scores = [score for score in map(read, paths) if len(score.bar_starts()) > NUM_BARS]
+    model = musicgen.load(args.model)
+    pieces = model.generate(
+        scores, prompt_bars=4, bars=8, ending="close", num_samples=args.samples, seed=0
+    )
+    keys = [find_key(pitched_notes(score.clip(0, int(score.bar_starts()[4])))) for score in scores]
+    found = {
+        "model": args.model,
+        "prompts": len(scores),
+        "continuations": len(pieces),
+        "piles": int(sum(map(has_pile, pieces))),
+        "end on the tonic chord": float(np.mean([ends_on_tonic(x.score, key_of(x)) for x in pieces])),
+        "originals end on the tonic chord": float(np.mean([*map(ends_on_tonic, scores, keys)])),
+    }
+    print(found)
+    write_json(found, args.out)
+
+
+def key_of(piece: Continuation) -> Key | None:
+    """Return the key of a continuation's prompt."""
+    return find_key(pitched_notes(piece.prompt.score))
+
+
+def has_pile(piece: Continuation) -> bool:
+    """Return whether notes pile up in the last beat of a continuation."""
+    notes, beat = piece.new_score.notes, piece.new_score.ticks_per_beat
+    if not len(notes):
+        return False
+    is_last = notes["onset"] > notes["onset"].max() - beat
+    last, others = notes[is_last], np.append(piece.prompt.score.notes, notes[~is_last])
+    beats = max(1.0, (notes["onset"].max() - notes["onset"].min()) / beat)
+    is_outside = (last["pitch"] < others["pitch"].min()) | (last["pitch"] > others["pitch"].max())
+    return bool(len(last) > 2 * len(notes) / beats + 1 or is_outside.any())
+
+
+def ends_on_tonic(score: Score, key: Key | None) -> bool:
+    """Return whether a piece ends on the tonic chord of a key."""
+    notes = pitched_notes(score)
+    if key is None or not len(notes):
+        return False
+    ends = notes["onset"] + notes["duration"]
+    triad = {key.tonic, (key.tonic + (4 if key.major else 3)) % 12, (key.tonic + 7) % 12}
+    last = set((notes["pitch"][ends >= ends.max() - score.ticks_per_beat // 8] % 12).tolist())
+    of_bar = notes["pitch"][notes["onset"] >= ends.max() - 4 * score.ticks_per_beat] % 12
+    return last <= triad and key.tonic in of_bar
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Closed pieces end where the model would begin the next bar, on the tonic chord."""
+
+import numpy as np
+import torch
+
+import musicgen
+from benchmarks.endings import has_pile
+from musicgen.generation.constraints.end import EndBy
+from musicgen.tokenization.chords.symbols import ROOTS
+from tests.generation.builders import TOKENIZERS
+
+
+def test_the_end_has_the_probability_of_going_on():
+    tokenizer = TOKENIZERS["remi"]
+    grammar = tokenizer.grammar()
+    names = ["Bar", "Beat_0", "Pitch_60", "Velocity_64", "Duration_4"]
+    state = grammar.start(np.array([[tokenizer.vocabulary.id(name) for name in names]]))
+    constraint = EndBy(grammar, np.array([16]))
+    closing = constraint.restrict(state)
+    logits = torch.randn(1, len(tokenizer.vocabulary), dtype=torch.float64)
+    allowed = grammar.allowed(closing)
+    assert allowed[0, grammar.eos]
+    found = constraint.redirect(closing, logits, allowed).softmax(-1)
+    bar, p = tokenizer.vocabulary.id("Bar"), logits.softmax(-1)
+    assert not allowed[0, bar]
+    # The mass of the end is its own and the bar's; ratios of the others stay.
+    pitches = tokenizer.families["Pitch"]
+    together = p[0, grammar.eos] + p[0, bar]
+    torch.testing.assert_close(found[0, grammar.eos] / found[0, 99], together / p[0, 99])
+    torch.testing.assert_close(
+        found[0, pitches.start] / found[0, 99], p[0, pitches.start] / p[0, 99]
+    )
+    # Within a note the piece cannot end, and nothing changes.
+    inside = grammar.advance(closing, np.array([pitches.start + 50]))
+    same = constraint.redirect(inside, logits, grammar.allowed(inside))
+    assert torch.equal(same, logits)
+
+
+def test_notes_do_not_pile_up_at_the_end_and_the_last_chord_is_the_tonic():
+    model = musicgen.load("songs-small")
+    options = {"prompt_bars": 4, "bars": 1, "ending": "close", "batch_size": 48}
+    pieces = model.generate("example.mid", num_samples=48, seed=1, **options)
+    assert sum(map(has_pile, pieces)) <= 1  # most of them if the mask shares the probability among notes
+    chords = [piece.score.markers[-1].text for piece in pieces]
+    assert {chord.split("_")[0] for chord in chords} <= {*ROOTS}
+    assert len(set(chords)) == 1
+    assert chords[0].startswith("G_M")
