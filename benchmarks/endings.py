@@ -21,7 +21,6 @@ from musicgen.midi import Score, pitched_notes, read
 from musicgen.midi.key import Key, find_key
 from musicgen.report.tables import write_json
 
-
 NUM_BARS = 12  # that an original has at least
 
 
@@ -40,12 +39,13 @@ def main() -> None:
         scores, prompt_bars=4, bars=8, ending="close", num_samples=args.samples, seed=0
     )
     keys = [find_key(pitched_notes(score.clip(0, int(score.bar_starts()[4])))) for score in scores]
+    on_tonic = [ends_on_tonic(piece.score, key_of(piece)) for piece in pieces]
     found = {
         "model": args.model,
         "prompts": len(scores),
         "continuations": len(pieces),
         "piles": int(sum(map(has_pile, pieces))),
-        "end on the tonic chord": float(np.mean([ends_on_tonic(x.score, key_of(x)) for x in pieces])),
+        "end on the tonic chord": float(np.mean(on_tonic)),
         "originals end on the tonic chord": float(np.mean([*map(ends_on_tonic, scores, keys)])),
     }
     print(found)

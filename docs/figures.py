@@ -32,6 +32,13 @@ def figures() -> Iterator[tuple[str, str]]:
     asked = [x["generated"] for (part, _), x in songs.items() if part == "chords asked for"]
     for given, free in zip(asked[::2], asked[1::2], strict=True):
         yield "docs/generating.md", f"{given:.0%} of the bars ({free:.0%} without `chords=`)"
+    ends = result("endings")
+    yield (
+        "docs/generating.md",
+        f"Of {ends['continuations']} continuations of {ends['prompts']} songs by `songs-small`, "
+        f"{ends['end on the tonic chord']:.0%} end on the tonic chord (originals "
+        f"{ends['originals end on the tonic chord']:.0%}), and in {ends['piles']} notes pile up",
+    )
     last = [row for row in result("leading_part")["rows"] if row["steps"] == 400]
     losses = [
         sum(r["val nats per note"] for r in last if r["lead_probability"] == x) / 3

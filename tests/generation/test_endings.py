@@ -40,7 +40,9 @@ def test_notes_do_not_pile_up_at_the_end_and_the_last_chord_is_the_tonic():
     model = musicgen.load("songs-small")
     options = {"prompt_bars": 4, "bars": 1, "ending": "close", "batch_size": 48}
     pieces = model.generate("example.mid", num_samples=48, seed=1, **options)
-    assert sum(map(has_pile, pieces)) <= 1  # most of them if the mask shares the probability among notes
+    assert (
+        sum(map(has_pile, pieces)) <= 1
+    )  # most of them if the mask shares the probability among notes
     chords = [piece.score.markers[-1].text for piece in pieces]
     assert {chord.split("_")[0] for chord in chords} <= {*ROOTS}
     assert len(set(chords)) == 1
