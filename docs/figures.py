@@ -28,6 +28,7 @@ def figures() -> Iterator[tuple[str, str]]:
     )
     yield "README.md", text
     yield from gpu_figures()
+    yield from scale_figures()
     songs = {(x["part"], x["measure"]): x for x in result("songs")["rows"] if x["metre"] == "all"}
     asked = [x["generated"] for (part, _), x in songs.items() if part == "chords asked for"]
     for given, free in zip(asked[::2], asked[1::2], strict=True):
@@ -81,6 +82,16 @@ def gpu_ratio(encoding: str, run: int = 0, compiled: bool = True) -> float:
     """Return the seconds of a step of 32 sequences over those with an absolute encoding."""
     steps = gpu_steps(run)
     return steps[encoding, 32, compiled]["seconds"] / steps["absolute", 32, True]["seconds"]
+
+
+def scale_figures() -> Iterator[tuple[str, str]]:
+    """Yield what docs/scale.md says of a million files."""
+    found = result("scale")
+    yield "docs/scale.md", f"{found['files']:,} names of {found['distinct']:,} distinct files"
+    for row in found["rows"]:
+        if row["what"] != "imports":
+            seconds, memory = row["cpu_seconds"], row["gigabytes"]
+            yield "docs/scale.md", f"| {row['what']} | {seconds:.1f} s | {memory:.1f} GB |"
 
 
 def gpu_figures() -> Iterator[tuple[str, str]]:
