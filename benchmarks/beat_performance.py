@@ -54,7 +54,7 @@ class Piece:
         track = np.repeat(np.arange(len(score.tracks)), [len(t.notes) for t in score.tracks])
         notes = score.notes
         order = np.argsort(notes["onset"], kind="stable")
-        signatures = score.metres()
+        signatures = score.time_signatures_from_start()
         ends = [s.tick for s in signatures[1:]] + [score.end + 1]
         beats, starts = [], []
         for signature, end in zip(signatures, ends, strict=True):

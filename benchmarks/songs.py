@@ -128,7 +128,9 @@ def written(
 
 def summaries(pieces: Sequence[Continuation], samples: int, steps_per_beat: int) -> Iterator[Row]:
     """Yield each measure's means, over all pieces and by metre."""
-    metres = ["{1}/{2}".format(*x.prompt.score.metre_at(x.prompt.end_tick)) for x in pieces]
+    metres = [
+        "{1}/{2}".format(*x.prompt.score.time_signature_at(x.prompt.end_tick)) for x in pieces
+    ]
     values = []
     for i, piece in enumerate(pieces):
         prompt, kept = piece.prompt, piece.prompt.kept

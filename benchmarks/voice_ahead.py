@@ -25,7 +25,7 @@ class VoiceAhead(Songbook):
     def read_piece(self, piece: Piece) -> Score:
         score = with_chords(super().read_piece(piece), "auto")
         starts = score.bar_starts()
-        first_bar = score.bar_ticks(score.metre_at(0))
+        first_bar = score.bar_ticks(score.time_signature_at(0))
         before = np.append(0, starts + first_bar)  # where a bar of the voice goes
 
         def ahead(ticks: np.ndarray) -> np.ndarray:

@@ -25,9 +25,9 @@ from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, p
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.files import remove_if_empty, write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt
+from musicgen.generation.make_prompt import PROMPT_BARS
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import Prompt
-from musicgen.generation.prompts import PROMPT_BARS
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import loads

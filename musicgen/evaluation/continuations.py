@@ -26,9 +26,9 @@ from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, SPLITS, Pair
 from musicgen.evaluation.training_data import piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
+from musicgen.generation.make_prompt import PROMPT_BARS
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import Prompt
-from musicgen.generation.prompts import PROMPT_BARS
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.part_writing import part_writing

@@ -23,7 +23,7 @@ from musicgen.metrics.descriptors import (
 )
 from musicgen.metrics.part_writing import part_writing as four_voices
 from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated_bar_share
-from musicgen.metrics.sets import Described, compare_sets
+from musicgen.metrics.set_comparison import Described, compare_sets
 from musicgen.metrics.structureness import structureness
 from musicgen.midi import Score
 from musicgen.report.tables import TableRow, write_csv

@@ -12,9 +12,9 @@ from musicgen.evaluation.originality import TrainingMatches
 from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation
+from musicgen.generation.make_prompt import FROM_NOTHING
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import Prompt
-from musicgen.generation.prompts import FROM_NOTHING
 from musicgen.metrics.originality import Match
 from musicgen.metrics.style import SIMILARITIES, style_similarity
 from musicgen.midi import TICKS_PER_BEAT, Score, loads, without_suffix

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.sampling_params import SamplingParams
 from musicgen.models import Transformer
 
 STRENGTH = 6.0  # nats: what returns does so in nine of ten bars, and hardly anything else does

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from musicgen.errors import UserError, errors_name
-from musicgen.generation.frame import on_grid
 from musicgen.generation.prompt import KeptParts, Playback, Prompt, SourceFile, median_velocities
+from musicgen.generation.signatures import on_grid
 from musicgen.midi import Marker, Score
 from musicgen.midi.key import note_names
 from musicgen.tokenization.base import Tokenizer
@@ -91,7 +91,7 @@ def bars_to_write(
         UserError: the piece has fewer bars.
     """
     lines = score.bar_starts().tolist()
-    lines.append(lines[-1] + score.bar_ticks(score.metre_at(lines[-1])))
+    lines.append(lines[-1] + score.bar_ticks(score.time_signature_at(lines[-1])))
     if (bars[1] or 0) >= len(lines):
         raise UserError(f"{name}: rewrite: expected some of its {len(lines) - 1} bars")
     first = lines[min(bars[0], len(lines) - 1)]
@@ -131,7 +131,7 @@ def model_input(
     """
     others = [marker for marker in score.markers if not is_chord(marker)]
     before = [marker for marker in markers if marker.tick < first or marker in others]
-    cuts = [score.metre_at(tick)._replace(tick=tick) for tick in (first, end)]
+    cuts = [score.time_signature_at(tick)._replace(tick=tick) for tick in (first, end)]
     return tokenizer.normalise_rhythm(
         replace(
             score,

@@ -18,11 +18,11 @@ from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias
 from musicgen.generation.kept_parts import kept_prompt
 from musicgen.generation.logits_processors import Processor
+from musicgen.generation.make_prompt import empty_prompt, make_prompt
 from musicgen.generation.prompt import Prompt
-from musicgen.generation.prompts import empty_prompt, make_prompt
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import Score, as_score, music_name
 from musicgen.midi.io import read_with_data
 from musicgen.models import Transformer

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.generation.frame import with_frame
+from musicgen.generation.signatures import with_signatures
 from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
 from musicgen.midi.key import note_names
 from musicgen.tokenization.base import Tokenizer
@@ -143,7 +143,7 @@ class Prompt:
         It has the prompt's tempo and time signature, and its `playback`. Chords are spelled by the
         prompt's key signature, else in its key, else in that of the music.
         """
-        score = with_frame(self.tokenizer.decode(tokens), self.score)
+        score = with_signatures(self.tokenizer.decode(tokens), self.score)
         if self.playback.tempo is not None:
             score.tempos["bpm"][:1] = self.playback.tempo  # not that of the nearest token
         for index, velocity in self.playback.velocities.items():

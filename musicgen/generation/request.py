@@ -9,7 +9,7 @@ from typing import Any
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import ENGINES
 from musicgen.generation.prompt import Prompt
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import KeySignature
 from musicgen.midi.key import key_fifths
 from musicgen.midi.roles import program_number

@@ -18,7 +18,7 @@ from musicgen.generation.form import lag_biases
 from musicgen.generation.logits_processors import LogitsProcessor, Processor
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampling import draw
+from musicgen.generation.sampling_params import draw
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer

@@ -18,12 +18,12 @@ from musicgen.midi.abc_fields import (
     read_tempo,
 )
 from musicgen.midi.abc_voice import AbcSettings, AbcVoice
-from musicgen.midi.bars import BarEvent, Part
 from musicgen.midi.chord_symbols import chord_marker
 from musicgen.midi.parts import join_parts
 from musicgen.midi.play_order import CODA, TO_CODA, read_endings, read_mark
 from musicgen.midi.score import CHOIR_AAHS
 from musicgen.midi.sheet import MAX_BARS, Sheet, sounding_fifths
+from musicgen.midi.sheet_bars import BarEvent, Part
 
 _LENGTH = r"(\d{0,4})(/*)(\d{0,4})"
 _NOTE = rf"(\^{{1,2}}|_{{1,2}}|=)?([A-Ga-g])([,']*){_LENGTH}(\.?-)?"

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from musicgen.midi.abc_fields import AbcKey
-from musicgen.midi.bars import Bar, BarNote
 from musicgen.midi.score import Track
+from musicgen.midi.sheet_bars import Bar, BarNote
 
 _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 

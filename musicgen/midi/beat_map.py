@@ -126,7 +126,7 @@ def _is_left_out(event: Event) -> bool:
 def mean_tempos(score: Score, bars: int = 1) -> NDArray[np.void]:
     """Return the mean tempo of each bar of a score, or of several. `TEMPO`"""
     lines = score.bar_starts()[::bars]
-    lines = np.append(lines, lines[-1] + score.bar_ticks(score.metre_at(int(lines[-1]))))
+    lines = np.append(lines, lines[-1] + score.bar_ticks(score.time_signature_at(int(lines[-1]))))
     seconds = np.diff(score.seconds_at(lines))
     quarters = np.diff(lines) / score.ticks_per_beat
     tempos = np.empty(len(seconds), TEMPO)

@@ -131,7 +131,7 @@ def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
 
 def beats_of_file(score: Score) -> Beats:
     """Return the beats of a score's ticks, with the bars of its time signatures."""
-    _, numerator, denominator = score.first_metre()
+    _, numerator, denominator = score.first_time_signature()
     found = Beats(np.empty(0), np.empty(0, np.int64), (numerator, denominator), "file")
     beat = max(1, round(found.quarters * score.ticks_per_beat))
     lines = score.bar_starts()

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from xml.etree.ElementTree import Element
 
-from musicgen.midi.bars import Bar, BarEvent, BarNote, Part
 from musicgen.midi.chord_symbols import chord_marker
 from musicgen.midi.drum_staff import drum_on_staff
 from musicgen.midi.musicxml_values import (
@@ -26,6 +25,7 @@ from musicgen.midi.parts import join_parts
 from musicgen.midi.play_order import read_endings
 from musicgen.midi.score import CHOIR_AAHS, Track
 from musicgen.midi.sheet import Metre, Sheet, sounding_fifths
+from musicgen.midi.sheet_bars import Bar, BarEvent, BarNote, Part
 
 _STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 _UNITS = {"whole": 4, "half": 2, "quarter": 1, "eighth": 0.5, "16th": 0.25, "32nd": 0.125}

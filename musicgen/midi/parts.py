@@ -5,10 +5,10 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 
-from musicgen.midi.bars import Bar, BarEvent, Part
 from musicgen.midi.play_order import play_order
 from musicgen.midi.score import FERMATA, TICKS_PER_BEAT, Marker
 from musicgen.midi.sheet import MAX_BARS, Metre, Sheet, SheetNote, bar_ticks
+from musicgen.midi.sheet_bars import Bar, BarEvent, Part
 
 
 def join_parts(parts: Sequence[Part], repeats: bool) -> Sheet:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from itertools import chain, pairwise
 
-from musicgen.midi.bars import Bar
+from musicgen.midi.sheet_bars import Bar
 
 SEGNO, CODA, TO_CODA, FINE = "segno", "coda", "to coda", "fine"
 DA_CAPO, DAL_SEGNO = "da capo", "dal segno"

@@ -135,34 +135,34 @@ class Score:
         sizes = {"tracks": len(self.tracks), "notes": self.num_notes}
         sizes["bars"] = len(self.bar_starts()) if self.num_notes else 0
         parts = [pluralize(count, nouns) for nouns, count in sizes.items()]
-        _, numerator, denominator = self.first_metre()
+        _, numerator, denominator = self.first_time_signature()
         parts.append(f"{numerator}/{denominator}")
         if len(self.tempos):
             parts.append(f"{self.tempos['bpm'][0]:g} bpm")
         return f"Score({', '.join(parts)})"
 
-    def metre_at(self, tick: int) -> TimeSignature:
+    def time_signature_at(self, tick: int) -> TimeSignature:
         """Return the time signature in force at a tick: 4/4 before the first."""
         before = [signature for signature in self.time_signatures if signature.tick <= tick]
         return before[-1] if before else TimeSignature(0, 4, 4)
 
-    def metres(self) -> list[TimeSignature]:
+    def time_signatures_from_start(self) -> list[TimeSignature]:
         """Return the time signatures from tick 0 on: 4/4 before the first."""
-        return [self.metre_at(0), *(s for s in self.time_signatures if s.tick > 0)]
+        return [self.time_signature_at(0), *(s for s in self.time_signatures if s.tick > 0)]
 
-    def first_metre(self) -> TimeSignature:
-        """Return the metre of the first note, or of the bar after it if its own is incomplete."""
-        metres = self.metres()
-        for signature, following in pairwise(metres):
+    def first_time_signature(self) -> TimeSignature:
+        """Return that of the first note, or of the bar after it if its own is incomplete."""
+        signatures = self.time_signatures_from_start()
+        for signature, following in pairwise(signatures):
             if following.tick - signature.tick >= self.bar_ticks(following) and (
                 following.tick > self.start
             ):
                 return signature
-        return metres[-1]
+        return signatures[-1]
 
-    def bar_ticks(self, metre: TimeSignature) -> int:
-        """Return the ticks in a bar of a metre."""
-        return max(1, self.ticks_per_beat * 4 * metre.numerator // metre.denominator)
+    def bar_ticks(self, signature: TimeSignature) -> int:
+        """Return the ticks in a bar of a time signature."""
+        return max(1, self.ticks_per_beat * 4 * signature.numerator // signature.denominator)
 
     @property
     def notes(self) -> NoteArray:
@@ -198,7 +198,7 @@ class Score:
 
         Every time signature has at most `max_bars`: damaged files may have gaps of millions.
         """
-        signatures, end = self.metres(), max(1, self.end)
+        signatures, end = self.time_signatures_from_start(), max(1, self.end)
         edges = [s.tick for s in signatures[1:]] + [end]
         spans = []
         for s, edge in zip(signatures, edges, strict=True):

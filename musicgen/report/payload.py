@@ -101,7 +101,7 @@ def score_payload(
         # Tick, ticks per beat and label of each time signature; the first one is at tick 0.
         "meters": [
             [s.tick, score.ticks_per_beat * 4 / s.denominator, f"{s.numerator}/{s.denominator}"]
-            for s in score.metres()
+            for s in score.time_signatures_from_start()
         ],
         "bars": np.diff(score.bar_starts(), prepend=0).tolist(),
         "markers": [[int(tick), chord_label(text)] for tick, text in score.markers],

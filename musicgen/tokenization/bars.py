@@ -113,7 +113,7 @@ class InBars(Tokenizer):
         return np.array([self.families["Bar"].start])
 
     def bar_length(self, score: Score) -> int:
-        return self._bar_steps(score.first_metre())
+        return self._bar_steps(score.first_time_signature())
 
     def in_bars(self, score: Score) -> tuple[QuantizationReport, IntArray, IntArray]:
         """Return the report of a score, which has whole bars there, and `TimeSignatures.bars`."""

@@ -88,7 +88,7 @@ class Codec(ABC):
 
     def bar_length(self, score: Score) -> int:
         """Return the grid steps in a bar of this piece, in its first time signature."""
-        _, numerator, denominator = score.first_metre()
+        _, numerator, denominator = score.first_time_signature()
         return max(1, 4 * self.steps_per_beat * numerator // denominator)
 
     def bar_starts(self, tokens: IntArray, bar_length: int) -> IntArray:

@@ -62,7 +62,9 @@ def _whole_bars(score: Score, steps_per_beat: int, bar_steps: BarSteps) -> _Layo
     def is_known(signature: TimeSignature) -> bool:
         return bar_steps(signature) * beat == score.bar_ticks(signature) * steps_per_beat
 
-    by_tick = {signature.tick: signature for signature in score.metres()}  # the last at a tick
+    by_tick = {
+        signature.tick: signature for signature in score.time_signatures_from_start()
+    }  # the last at a tick
     signatures = _without_upbeat(score, list(by_tick.values()), is_known)
     layout, step = _Layout([], [], []), 0
     for signature, following in pairwise(signatures):

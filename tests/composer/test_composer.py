@@ -171,7 +171,9 @@ def test_songs_have_the_beats_of_their_metre_and_two_independent_parts():
     for index in range(48):
         score = compose_song(0, index)
         voice, piano = (track.notes for track in score.tracks)
-        onsets[score.metre_at(0)[1:]] += np.bincount(voice["onset"] // 120 % 12, minlength=12)
+        onsets[score.time_signature_at(0)[1:]] += np.bincount(
+            voice["onset"] // 120 % 12, minlength=12
+        )
         code = [128 * part["onset"] + part["pitch"] for part in (voice, piano)]
         rests = np.diff(voice["onset"]) - voice["duration"][:-1] >= 240
         found.append([share_of_chord_tones(score, piano), np.isin(*code).mean(), rests.mean()])

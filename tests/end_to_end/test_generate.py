@@ -65,7 +65,7 @@ def test_examples_of_the_package_go_on_in_their_metres(here, tmp_path):
         song, example = compose_song(0, index), read(EXAMPLES / f"example{name}.mid")
         assert dumps(song.clip(0, song.bar_starts()[8])) == dumps(example)
         written = read(tmp_path / f"all/example{name}_0.mid")
-        assert {each[1:] for each in written.metres()} == {metre}
+        assert {each[1:] for each in written.time_signatures_from_start()} == {metre}
         assert len(written.bar_starts()) == 3
     write(compose_pop(3, 0), tmp_path / "example.mid")  # one's own file comes first
     own = ["example.mid", "out=mine", *settings, "prompt_bars=auto"]

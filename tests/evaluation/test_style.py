@@ -17,7 +17,7 @@ from musicgen.evaluation.references import default_measure, find_original, open_
 from musicgen.evaluation.style import PARTS
 from musicgen.files import read_csv, write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
-from musicgen.generation.prompts import make_prompt
+from musicgen.generation.make_prompt import make_prompt
 from musicgen.metrics.style import (
     ANCHORS,
     PROFILES,

@@ -14,10 +14,10 @@ from scipy.io import wavfile
 from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine
-from musicgen.generation.prompts import empty_prompt, make_prompt
+from musicgen.generation.make_prompt import empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.position import Learnable, RoPE
 from musicgen.tokenization import REMI, Chorale, Groove2Groove

@@ -5,7 +5,7 @@ import io
 import mido
 import pytest
 
-from musicgen.generation.prompts import make_prompt
+from musicgen.generation.make_prompt import make_prompt
 from musicgen.midi import loads
 from musicgen.tokenization import REMI, TIME_SIGNATURES, Groove2Groove
 from tests.generation.builders import BAR, BEAT, PromptFile, metre, music_model, notes, scale

@@ -6,10 +6,10 @@ import torch
 from musicgen.errors import UserError
 from musicgen.generation.engines import Engine
 from musicgen.generation.form import STRENGTH, form_biases, lag_bias, lag_biases
-from musicgen.generation.prompts import make_prompt
+from musicgen.generation.make_prompt import make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.sampling_params import SamplingParams
 from tests.generation.builders import SCORES, TOKENIZERS, run, small_model
 
 MAX_LAG = 7

@@ -8,8 +8,8 @@ import pytest
 
 from musicgen.composer import compose_pop
 from musicgen.errors import UserError
-from musicgen.generation.prompts import make_prompt
-from musicgen.generation.sampling import SamplingParams
+from musicgen.generation.make_prompt import make_prompt
+from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.midi.key import key_fifths
 from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove

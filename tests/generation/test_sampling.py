@@ -3,7 +3,7 @@ import torch
 
 from musicgen.errors import UserError
 from musicgen.generation.decoder import check_finite
-from musicgen.generation.sampling import SamplingParams, draw
+from musicgen.generation.sampling_params import SamplingParams, draw
 
 THREE, FOUR = (0.5, 0.3, 0.2), (1 / 2, 1 / 4, 1 / 8, 1 / 8)
 NO_TOKENS = torch.empty(1, 0, dtype=torch.long)

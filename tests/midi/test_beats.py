@@ -167,7 +167,7 @@ def test_compound_beats_are_three_eighths() -> None:
     assert (beats.quarters, beats.beats_per_bar) == (1.5, 2)
     score, _ = performed(waltz(), np.array([0.9]), lead=0)
     moved = onto_beats(score, beats)
-    assert moved.bar_ticks(moved.first_metre()) == 3 * moved.ticks_per_beat
+    assert moved.bar_ticks(moved.first_time_signature()) == 3 * moved.ticks_per_beat
     np.testing.assert_allclose(moved.tempos["bpm"], 100)
 
 

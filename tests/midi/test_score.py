@@ -125,10 +125,10 @@ def test_equality_ignores_the_order_of_notes():
 
 
 def test_metre_end_and_seconds(score):
-    assert [score.metre_at(tick)[1:] for tick in (0, 299, 300, 4800)] == [
+    assert [score.time_signature_at(tick)[1:] for tick in (0, 299, 300, 4800)] == [
         *((3, 4), (3, 4), (4, 4), (2, 4)),
     ]
-    assert Score(time_signatures=[TimeSignature(9, 3, 4)]).metre_at(8)[1:] == (4, 4)
+    assert Score(time_signatures=[TimeSignature(9, 3, 4)]).time_signature_at(8)[1:] == (4, 4)
     assert (score.num_notes, score.end) == (4, 970)
     assert (Score().num_notes, Score().end) == (0, 0)
     # A beat at 120, two at 60 and half of one at 240.

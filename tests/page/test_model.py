@@ -8,7 +8,7 @@ import torch
 
 import musicgen
 from musicgen.composer import compose_pop
-from musicgen.generation.sampling import SamplingParams, draw
+from musicgen.generation.sampling_params import SamplingParams, draw
 from musicgen.page.document import (
     javascript_step,
     pack_weights,

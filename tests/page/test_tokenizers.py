@@ -11,7 +11,7 @@ from musicgen.generation.constraints import ConstrainedGrammar, Constraint
 from musicgen.generation.constraints.end import end_constraints
 from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
 from musicgen.generation.constraints.parallels import NoParallels
-from musicgen.generation.prompts import make_prompt
+from musicgen.generation.make_prompt import make_prompt
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
 from musicgen.midi import KeySignature, Score, TimeSignature, dumps, loads
 from musicgen.midi.key import note_names

@@ -19,7 +19,7 @@ function randomNumbers(...words) {
 }
 
 /**
- * Draw a token, as musicgen/generation/sampling.py does.
+ * Draw a token, as musicgen/generation/sampling_params.py does.
  *
  * @param allowed a byte for each token, not 0 for those that may come
  * @param params temperature, top_k, top_p, min_p, typical_p

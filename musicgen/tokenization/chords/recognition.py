@@ -56,7 +56,7 @@ def with_chords(score: Score, source: ChordSource) -> Score:
     if source == "recognised":
         annotated = []
     first = annotated[0].tick if annotated else np.inf
-    if first < score.start + score.bar_ticks(score.first_metre()):
+    if first < score.start + score.bar_ticks(score.first_time_signature()):
         return score
     found = [marker for marker in recognise_chords(score) if marker.tick < first]
     markers = sorted([*others, *found, *annotated], key=lambda marker: marker.tick)
@@ -86,7 +86,7 @@ def recognise_chords(score: Score) -> list[Marker]:
 def _beats(score: Score) -> tuple[NDArray[np.int64], FloatArray]:
     """Return the ticks of the S beats and of the end [S + 1], and the cost of a change [S]."""
     starts = score.bar_starts()[:_MAX_BEATS]
-    signatures = score.metres()
+    signatures = score.time_signatures_from_start()
     latest = np.searchsorted([s.tick for s in signatures], starts, side="right") - 1
     per_bar = np.array([_beats_in_bar(s) for s in signatures])[latest]
     lines = np.append(starts, starts[-1] + score.bar_ticks(signatures[latest[-1]]))

@@ -9,17 +9,19 @@ from musicgen.tokenization.base import Tokenizer
 
 def on_grid(tokenizer: Tokenizer, score: Score) -> Score:
     """Return a score as its tokens hold it, with its tempi and its time signature."""
-    return with_frame(tokenizer.decode(tokenizer.encode(score)), frame_of(tokenizer, score))
+    return with_signatures(
+        tokenizer.decode(tokenizer.encode(score)), signatures_of(tokenizer, score)
+    )
 
 
-def frame_of(tokenizer: Tokenizer, score: Score) -> Score:
+def signatures_of(tokenizer: Tokenizer, score: Score) -> Score:
     """Return the tempi, the first key signature and the first time signature of a score.
 
     The time signature is left out if the bars of the tokens have another.
     """
     tempos = score.tempos.copy()
     tempos["tick"] = tempos["tick"] * TICKS_PER_BEAT // score.ticks_per_beat
-    signature = score.metre_at(score.start)._replace(tick=0)
+    signature = score.time_signature_at(score.start)._replace(tick=0)
     bar_length = tokenizer.bar_length(score)
     other = other_time_signature(signature, bar_length, tokenizer.steps_per_beat)
     fits = score.time_signatures and other is None
@@ -32,7 +34,7 @@ def frame_of(tokenizer: Tokenizer, score: Score) -> Score:
     )
 
 
-def with_frame(score: Score, frame: Score) -> Score:
+def with_signatures(score: Score, frame: Score) -> Score:
     """Return a score with the tempi, time signatures and keys of `frame` where it has none.
 
     A key is spelled as in `frame`: Gb instead of F# if that has Gb.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from musicgen.metrics.sets import Described, compare_sets
+from musicgen.metrics.set_comparison import Described, compare_sets
 
 
 def pieces(values, histogram) -> list[Described]:

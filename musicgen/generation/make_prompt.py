@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from musicgen.errors import UserError
-from musicgen.generation.frame import frame_of, other_time_signature, with_frame
 from musicgen.generation.prompt import Playback, Prompt, SourceFile, median_velocities
+from musicgen.generation.signatures import other_time_signature, signatures_of, with_signatures
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score, TimeSignature
 from musicgen.package_data import BAND_MODEL
 from musicgen.tokenization.base import Tokenizer
@@ -150,7 +150,7 @@ def read_piece(tokenizer: Tokenizer, score: Score, name: str) -> Piece:
     bars = tokenizer.bar_starts(tokens, tokenizer.bar_length(score))
     lines = score.bar_starts()
     last_line = int(lines[-1])
-    lines = np.append(lines, last_line + score.bar_ticks(score.metre_at(last_line)))
+    lines = np.append(lines, last_line + score.bar_ticks(score.time_signature_at(last_line)))
     line_steps = report.grid(relocate(relocate(lines, gaps), report.places))
     return Piece(tokenizer, score, tokens, grid, report, shorter.repairs, bars, lines, line_steps)
 
@@ -162,14 +162,14 @@ def align(piece: Piece, name: str, prompt_bars: int | None) -> tuple[Piece, Exte
     with a time signature at that place, where a bar then begins.
     """
     extent = find_extent(piece, prompt_bars)
-    signature = piece.score.metre_at(extent.end_tick)
+    signature = piece.score.time_signature_at(extent.end_tick)
     while extent.splits_bar and signature.tick != extent.end_tick:
         here = signature._replace(tick=extent.end_tick)
         signatures = sorted([*piece.score.time_signatures, here])
         score = replace(piece.score, time_signatures=signatures)
         piece = read_piece(piece.tokenizer, score, name)
         extent = find_extent(piece, prompt_bars)
-        signature = piece.score.metre_at(extent.end_tick)
+        signature = piece.score.time_signature_at(extent.end_tick)
     return piece, extent
 
 
@@ -182,7 +182,7 @@ def find_extent(piece: Piece, prompt_bars: int | None) -> Extent:
 
     lines, steps = piece.lines, piece.line_steps
     first, final = np.searchsorted(steps, [onsets.min(), onsets.max()], side="right") - 1
-    is_upbeat = first == 0 and lines[1] < score.bar_ticks(score.metre_at(int(lines[1])))
+    is_upbeat = first == 0 and lines[1] < score.bar_ticks(score.time_signature_at(int(lines[1])))
     last = final
     if prompt_bars is not None:
         last = min(first + is_upbeat + prompt_bars - 1, final)
@@ -222,12 +222,12 @@ def cut(piece: Piece, extent: Extent) -> tuple[IntArray, Score]:
     in_bars = piece.report.score
     from_start = in_bars.clip(piece.tick(extent.start_time), in_bars.end + 1)
     grid = piece.grid.clip(extent.start_time * piece.step, piece.grid.end + 1)
-    return tokenizer.until_end(tokens), with_frame(grid, frame_of(tokenizer, from_start))
+    return tokenizer.until_end(tokens), with_signatures(grid, signatures_of(tokenizer, from_start))
 
 
 def added_time_signature(piece: Piece, extent: Extent) -> TimeSignature | None:
     """Return the time signature of the continuation, if its bars are not those of the file."""
-    signature = piece.score.metre_at(extent.end_tick)
+    signature = piece.score.time_signature_at(extent.end_tick)
     return other_time_signature(signature, extent.bar_length, piece.tokenizer.steps_per_beat)
 
 
@@ -239,7 +239,7 @@ def describe(
     summary = piece.report.summary(extent.start_time, extent.start_time + extent.end_time)
     repairs = [repair for repair in piece.repairs if repair != "chords recognised"]
     summary.rules = [*repairs, *summary.rules]
-    signature = score.metre_at(extent.end_tick)
+    signature = score.time_signature_at(extent.end_tick)
     of_tokens = tokenizer.bar_length(Score(time_signatures=[signature._replace(tick=0)]))
     cannot_hold = other_time_signature(signature, of_tokens, tokenizer.steps_per_beat)
     if added_signature and cannot_hold:
