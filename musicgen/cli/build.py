@@ -82,8 +82,11 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
 
 
 def check_steps_left(cfg: DictConfig, source: CheckpointContent) -> None:
-    """Raise `UserError` if a resumed run is to end before the step that it has reached."""
-    if cfg.train and 0 <= cfg.trainer.max_steps < source.steps:
+    """Raise `UserError` if a resumed run is to end before the step that it has reached.
+
+    With `minutes` the clock decides when it ends.
+    """
+    if cfg.train and cfg.minutes is None and 0 <= cfg.trainer.max_steps < source.steps:
         expected = f"the run has taken {source.steps:,} steps already; give a larger number"
         raise ParameterError("trainer.max_steps", cfg.trainer.max_steps, expected)
 

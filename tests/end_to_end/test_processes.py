@@ -74,4 +74,6 @@ def test_jobs_of_a_sweep_have_folders_of_their_own(uninterrupted, tmp_path):
     status = train(tmp_path, "-m", *arguments(uninterrupted / "data"), *sweep)
     assert status == 0, (tmp_path / "stderr").read_text()
     assert len(list((tmp_path / "sweep").glob("*/checkpoints/last.ckpt"))) == 2
-    assert {path.name for path in (tmp_path / "sweep").iterdir()} == {"0", "1", "multirun.yaml"}
+    assert {path.name for path in (tmp_path / "sweep").iterdir()} == {
+        *("0", "1", "multirun.yaml", "jobs.csv")
+    }

@@ -199,9 +199,9 @@ def test_coordinates_when_decoding_are_those_of_the_whole_piece(tokenizer, monke
     position = partial(RoPE, coordinates=["time", "bar", "beat", "pitch"])
     model, step, found = small_model(tokenizer, position), Engine.step, []
 
-    def recorded(engine, tokens, positions, state):
+    def recorded(engine, tokens, positions, state, copy_settings):
         found.append(positions)
-        return step(engine, tokens, positions, state)
+        return step(engine, tokens, positions, state, copy_settings)
 
     monkeypatch.setattr(Engine, "step", recorded)
     prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 2)
