@@ -14,7 +14,9 @@ class TextMelodies(Corpus):
     """Melodies in text files: a pitch a line, each a quarter note."""
 
     def pieces(self) -> list[Piece]:
-        return self.without_excluded([Piece(x.name, x, x.stem) for x in sorted(self.root.glob("*.txt"))])
+        return self.without_excluded(
+            [Piece(x.name, x, x.stem) for x in sorted(self.root.glob("*.txt"))]
+        )
 
     def read(self, path: Path) -> Score:
         pitches = map(int, path.read_text().split())
