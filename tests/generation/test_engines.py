@@ -58,6 +58,13 @@ def test_onnx_equals_eager_and_keeps_its_graph(cache, monkeypatch):
     other = NoiseKey((8,))
     steps = decode(make_engine(model, other, engine="onnx"), 3)
     torch.testing.assert_close(steps, decode(Engine(model, other), 3), rtol=1e-4, atol=1e-5)
+    # A step writes the settings of its batch, and not those that other batches begin with.
+    engine, settings = make_engine(model, other, engine="onnx"), model.copy_head.settings(1)
+    settings.temperature.fill_(0.5)
+    with torch.inference_mode():
+        _, state = engine.prefill(tokens(1, PROMPT), torch.arange(PROMPT)[None, :, None])
+        engine.step(tokens(1), torch.tensor([[PROMPT]]), state, settings)
+    assert engine.graph_step.settings["copy.temperature"] == 1
 
 
 @pytest.mark.parametrize("name", musicgen.list_models())

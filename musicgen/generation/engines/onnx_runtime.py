@@ -147,7 +147,8 @@ class OnnxEngine(Engine):
         if self._session is None:
             return super().step(tokens, positions, state, copy_settings)
         if isinstance(state, ModelState):
-            settings = {k: x.expand(len(tokens), -1) for k, x in self.graph_step.settings.items()}
+            # Copies, because steps write into them.
+            settings = {k: x.repeat(len(tokens), 1) for k, x in self.graph_step.settings.items()}
             arrays = {k: x.numpy() for k, x in (state.tensors() | settings).items()}
             empty = {k: x.numpy() for k, x in self.graph_step.template.tensors().items()}
             state = BoundState(self._session, arrays, empty)
