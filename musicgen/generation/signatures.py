@@ -1,4 +1,4 @@
-"""What stands around the notes of a piece: its tempi, first time signature and first key."""
+"""The tempi, the time signature and the key of a piece, which its tokens need not hold."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -34,17 +34,17 @@ def signatures_of(tokenizer: Tokenizer, score: Score) -> Score:
     )
 
 
-def with_signatures(score: Score, frame: Score) -> Score:
-    """Return a score with the tempi, time signatures and keys of `frame` where it has none.
+def with_signatures(score: Score, source: Score) -> Score:
+    """Return a score with the tempi, time signatures and keys of `source` where it has none.
 
-    A key is spelled as in `frame`: Gb instead of F# if that has Gb.
+    A key is spelled as in `source`: Gb instead of F# if that has Gb.
     """
-    spelling = {key.fifths % 12: key.fifths for key in frame.key_signatures}
-    keys = score.key_signatures or frame.key_signatures
+    spelling = {key.fifths % 12: key.fifths for key in source.key_signatures}
+    keys = score.key_signatures or source.key_signatures
     return replace(
         score,
-        tempos=score.tempos if len(score.tempos) else frame.tempos,
-        time_signatures=score.time_signatures or frame.time_signatures,
+        tempos=score.tempos if len(score.tempos) else source.tempos,
+        time_signatures=score.time_signatures or source.time_signatures,
         key_signatures=[
             key._replace(fifths=spelling.get(key.fifths % 12, key.fifths)) for key in keys
         ],

@@ -170,7 +170,7 @@ def _music_below(folder: str) -> Iterator[str]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 yield from _music_below(entry.path)
-            # macOS creates `._name.mid` resource forks beside the real files.
+            # macOS creates `._name.mid` resource forks next to the real files.
             elif entry.name[0] != "." and _is_music(entry.name) and entry.is_file():
                 yield entry.path
 
