@@ -13,13 +13,11 @@ from pathlib import Path
 import numpy as np
 
 import musicgen
-from benchmarks.measure import RESULTS
+from benchmarks import measure
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.evaluation.references import prompt_files
 from musicgen.generation.continuation import Continuation
-from musicgen.midi import Score, pitched_notes, read
+from musicgen.midi import Score, find_music, pitched_notes, read
 from musicgen.midi.key import Key, find_key
-from musicgen.report.tables import write_json
 
 NUM_BARS = 12  # that an original has at least
 
@@ -30,9 +28,8 @@ def main() -> None:
     parser.add_argument("--model", default="songs-small")
     parser.add_argument("--prompts", type=int, default=40)
     parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS / "endings.json")
     args = parser.parse_args()
-    paths = evenly_spaced(sorted(prompt_files(str(args.folder)).values()), args.prompts)
+    paths = evenly_spaced(find_music(args.folder), args.prompts)
     scores = [score for score in map(read, paths) if len(score.bar_starts()) > NUM_BARS]
     model = musicgen.load(args.model)
     pieces = model.generate(
@@ -49,7 +46,7 @@ def main() -> None:
         "originals end on the tonic chord": float(np.mean([*map(ends_on_tonic, scores, keys)])),
     }
     print(found)
-    write_json(found, args.out)
+    measure.write_results(__file__, found, argparse.Namespace(device="cpu"))
 
 
 def key_of(piece: Continuation) -> Key | None:

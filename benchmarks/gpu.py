@@ -38,7 +38,7 @@ from benchmarks.training_step import build
 from musicgen.attention import causal_linear_attention
 from musicgen.batches import Batch
 from musicgen.cli.build import build_music
-from musicgen.files import write_text
+from musicgen.files import write_json
 from musicgen.models import Transformer
 from musicgen.package_data import CONF
 from musicgen.random import NoiseKey
@@ -59,6 +59,7 @@ class Budget:
         self.path = measure.RESULTS / f"gpu-{args.device}.json"
         self.earlier = json.loads(self.path.read_text())["runs"] if self.path.exists() else []
         self.rows: list[dict[str, Any]] = []
+        self.record = measure.record(__file__, args.device)
 
     def left(self) -> float:
         return self.args.seconds - (time.monotonic() - self.start)
@@ -67,12 +68,8 @@ class Budget:
         """Print a row, and write all rows."""
         self.rows.append(row)
         print(f"{time.monotonic() - self.start:6.1f} s  {json.dumps(row)}", flush=True)
-        run = {
-            "command": "python -m benchmarks.gpu " + " ".join(sys.argv[1:]),
-            "machine": measure.machine(self.args.device),
-            "rows": self.rows,
-        }
-        write_text(self.path, json.dumps({"runs": [*self.earlier, run]}, indent=1) + "\n")
+        run = {**self.record, "rows": self.rows}
+        write_json(self.path, {"runs": [*self.earlier, run]})
 
     def run(self, script: str, *arguments: str) -> None:
         """Run a command of the package; end this script when the time is spent."""

@@ -23,8 +23,9 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from musicgen.data.corpora import Corpus
-from musicgen.files import write_text
+from musicgen.files import write_json
 from musicgen.package_data import CONF
+from musicgen.report.tables import without_nan
 from musicgen.tokenization.base import Tokenizer
 
 RESULTS = Path(os.environ.get("BENCHMARK_RESULTS", Path(__file__).parent / "results"))
@@ -201,14 +202,17 @@ def save_results(script: str, rows: list[dict[str, Any]], args: argparse.Namespa
 
 def write_results(script: str, content: dict[str, Any], args: argparse.Namespace) -> None:
     """Write a script's results, with the machine and the command, to results/."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
     name = Path(script).stem + ("" if args.device == "cpu" else f"-{args.device}")
-    content = {
+    content = {**record(script, args.device), **without_nan(content)}
+    write_json(RESULTS / f"{name}.json", content)
+
+
+def record(script: str, device: str) -> dict[str, Any]:
+    """Return the command of a script and the machine that it runs on."""
+    return {
         "command": f"python -m benchmarks.{Path(script).stem} " + " ".join(sys.argv[1:]),
-        "machine": machine(args.device),
-        **content,
+        "machine": machine(device),
     }
-    write_text(RESULTS / f"{name}.json", json.dumps(content, indent=1) + "\n")
 
 
 def machine(device: str) -> dict[str, str | int]:

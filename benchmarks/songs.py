@@ -248,7 +248,7 @@ def store(model: str, part: str, rows: Sequence[Row]) -> None:
     """Replace the rows of a model's part in the results."""
     path, own = measure.RESULTS / "songs.json", {"model": Path(model).name, "part": part}
     old = json.loads(path.read_text())["rows"] if path.is_file() else []
-    rows = [own | {k: None if v != v else v for k, v in row.items()} for row in rows]
+    rows = [own | row for row in rows]
     kept = [row for row in old if not own.items() <= row.items()]
     measure.write_results(__file__, {"rows": kept + rows}, argparse.Namespace(device="cpu"))
 

@@ -44,11 +44,11 @@ from musicgen.evaluation.position_loss import curve_of, plot_loss_curves
 from musicgen.evaluation.references import SPLITS
 from musicgen.evaluation.runs import SAME_PIECES, Run, open_runs, short_paths, unequal_steps
 from musicgen.evaluation.verdict import Judgement, judge, judge_differences
-from musicgen.files import write_text
+from musicgen.files import write_json, write_text
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.report import ReportPiece, render_report, verdict_section
-from musicgen.report.tables import TableRow, readable, write_csv, write_json
+from musicgen.report.tables import TableRow, readable, without_nan, write_csv
 from musicgen.validation import check_choice, check_int
 
 PAGE = "index.html"
@@ -310,5 +310,5 @@ def write_curves(results: Mapping[str, RunResults], out: Path, training_length: 
     curves = [{"run": name, **curve_of(each, training_length)} for name, each in losses.items()]
     plot = out / "position_loss.png"
     plot_loss_curves(curves, plot, training_length=training_length)
-    write_json({"curves": curves}, plot.with_suffix(".json"))
+    write_json(plot.with_suffix(".json"), without_nan({"curves": curves}))
     return plot.read_bytes() if plot.exists() else b""

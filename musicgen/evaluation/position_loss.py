@@ -26,6 +26,7 @@ from musicgen.evaluation.losses import (
 from musicgen.evaluation.names import TRIGRAM
 from musicgen.evaluation.runs import load_runs, name_runs
 from musicgen.evaluation.training_data import open_training_data
+from musicgen.files import write_json
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.position_loss import (
     LossSummary,
@@ -36,7 +37,7 @@ from musicgen.metrics.position_loss import (
 )
 from musicgen.position import SPE
 from musicgen.report.figures import save_figure
-from musicgen.report.tables import TableRow, write_csv, write_json
+from musicgen.report.tables import TableRow, without_nan, write_csv
 from musicgen.text import pluralize
 from musicgen.validation import check_float, check_int
 
@@ -97,9 +98,7 @@ def position_loss(
         inputs.checkpoints, models, name_runs(models), strict=True
     ):
         for number in numbers:
-            model = trained_model
-            if number != "trained":
-                model = trained_model.with_realizations(number, seed=inputs.seed)
+            model = _with_realizations(trained_model, number, inputs.seed)
             pieces = Pieces(data, indices, last_position(model, max_factor))
             losses = piece_losses(
                 model, pieces, seed=inputs.seed, name=name.name, num_draws=num_draws
@@ -107,21 +106,33 @@ def position_loss(
             result = Measured.of(model, name.group, losses, pieces)
             measured.append(result)
             run = {"checkpoint": path, "name": name.name, "seed": model.content.config.get("seed")}
-            results_of_runs.append({**run, **_curve(result), "rows": _rows(result, shared)})
+            rows = _rows(result, _by_unit(result, shared))
+            results_of_runs.append({**run, **_curve(result), "rows": rows})
     pieces = Pieces(data, indices, last_position(models[0], max_factor))
-    length = models[0].training_length
-    trigram = Measured.of(models[0], TRIGRAM, trigram_losses(pieces), pieces)
-    measured.append(trigram._replace(realizations=None))
+    measured.append(_trigram(models[0], pieces))
     groups = _over_seeds(measured)
-    rows = [row for group in groups for row in _rows(group, shared)]
+    units = [_by_unit(group, shared) for group in groups]
+    rows = [row for each in zip(groups, units, strict=True) for row in _rows(*each)]
     curves = [_curve(group) for group in groups]
+    length = models[0].training_length
     for suffix in ("png", "pdf"):
         plot_loss_curves(curves, out / f"position_loss.{suffix}", training_length=length)
     content = {"rows": rows, "curves": curves, "runs": results_of_runs}
-    write_json(content, out / "position_loss.json")
-    differences = _differences(groups[:-1], shared, seed=inputs.seed)
+    write_json(out / "position_loss.json", without_nan(content))
+    differences = _differences(groups[:-1], units[:-1], seed=inputs.seed)
     write_csv(differences, out / "position_loss_differences.csv")
     return rows
+
+
+def _with_realizations(model: MusicModel, number: Any, seed: int) -> MusicModel:
+    """Return a model with another number of SPE's realizations; the same one for `trained`."""
+    return model if number == "trained" else model.with_realizations(number, seed=seed)
+
+
+def _trigram(model: MusicModel, pieces: Pieces) -> Measured:
+    """Return the losses of the trigram model, in the ranges of a model's training length."""
+    measured = Measured.of(model, TRIGRAM, trigram_losses(pieces), pieces)
+    return measured._replace(realizations=None)
 
 
 def _over_seeds(measured: Sequence[Measured]) -> list[Measured]:
@@ -137,29 +148,40 @@ def _over_seeds(measured: Sequence[Measured]) -> list[Measured]:
     return joined
 
 
-def _rows(measured: Measured, shared: Pieces) -> list[TableRow]:
-    """Return a row for each range of positions and for each unit.
+def _by_unit(measured: Measured, shared: Pieces) -> dict[str, NDArray[np.float64]]:
+    """Return `unit_values` of each unit, [pieces, seeds, draws], by the names of the measures.
 
     Args:
-        shared: the pieces up to the last position of all models, for losses per unit.
+        shared: the pieces up to the last position of all models.
     """
+    return {
+        f"nats per {unit}": unit_values(*losses_by_unit(measured.losses, shared, unit))
+        for unit in UNITS
+    }
+
+
+def _rows(measured: Measured, by_unit: Mapping[str, NDArray[np.float64]]) -> list[TableRow]:
+    """Return a row for each range of positions and for each unit."""
     reached, trained = measured.pieces.length, measured.training_length
     factors = [factor for factor in FACTORS if factor * trained <= reached]
     summaries = length_summaries(measured.losses, trained, factors)
-    for unit in UNITS:
-        values = unit_values(*losses_by_unit(measured.losses, shared, unit))
-        summaries[f"nats per {unit}"] = LossSummary.of_runs(values)
+    summaries |= {name: LossSummary.of_runs(values) for name, values in by_unit.items()}
     run = {"run": measured.group, "R": measured.realizations}
     return [{**run, "part": part, **asdict(each)} for part, each in summaries.items()]
 
 
-def _differences(measured: Sequence[Measured], shared: Pieces, *, seed: int) -> list[TableRow]:
+def _differences(
+    measured: Sequence[Measured],
+    units: Sequence[Mapping[str, NDArray[np.float64]]],
+    *,
+    seed: int,
+) -> list[TableRow]:
     """Return the differences between each two groups of runs, paired by piece.
 
     Losses per token are compared between equal ranges of positions only.
     """
     comparisons: dict[str, list[Comparison]] = {}
-    for each in measured:
+    for each, by_unit in zip(measured, units, strict=True):
         values: dict[str, NDArray[np.float64]] = {}
         trained = each.training_length
         for start, factor in ((0, 1.0), *((trained, factor) for factor in FACTORS)):
@@ -167,8 +189,7 @@ def _differences(measured: Sequence[Measured], shared: Pieces, *, seed: int) -> 
             if end <= each.pieces.length:
                 name = f"nats per token, positions {start:,} to {end:,}"
                 values[name] = range_means(each.losses, start, end)
-        for unit in UNITS:
-            values[f"nats per {unit}"] = unit_values(*losses_by_unit(each.losses, shared, unit))
+        values |= by_unit
         names = [each.pieces.data.cache.names[index] for index in each.pieces.indices]
         realizations = "" if each.realizations is None else f", R = {each.realizations}"
         comparisons[each.group + realizations] = [

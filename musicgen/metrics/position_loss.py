@@ -65,17 +65,17 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDA
         targets; `low` and `high`, its interval over pieces, NaN with fewer than two pieces; and
         `num_targets`.
     """
-    num_buckets = -(-max((piece.shape[-1] for piece in losses), default=0) // bucket)
+    pieces = [piece.reshape(-1, piece.shape[-1]).mean(0) for piece in losses]
+    num_buckets = -(-max(map(len, pieces), default=0) // bucket)
     loss, low, high = np.full((3, num_buckets), np.nan)
     num_targets = np.zeros(num_buckets, np.int64)
     for number in range(num_buckets):
-        part = slice(number * bucket, (number + 1) * bucket)
-        inside = [piece.reshape(-1, piece.shape[-1]).mean(0)[part] for piece in losses]
-        counts = [int((~np.isnan(each)).sum()) for each in inside]
-        with_targets = [(each, count) for each, count in zip(inside, counts, strict=True) if count]
+        parts = [piece[number * bucket : (number + 1) * bucket] for piece in pieces]
+        parts = [part for part in parts if not np.isnan(part).all()]  # as an empty part is, too
+        counts = [int((~np.isnan(part)).sum()) for part in parts]
         num_targets[number] = sum(counts)
-        if with_targets:
-            summary = Summary.of(unit_values(*zip(*with_targets, strict=True))[:, 0, 0])
+        if parts:
+            summary = Summary.of(unit_values(parts, counts)[:, 0, 0])
             loss[number], low[number], high[number] = summary.mean, summary.low, summary.high
     middles = bucket * (np.arange(num_buckets) + 0.5)
     return {

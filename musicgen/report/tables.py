@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from musicgen.files import write_text
+from musicgen.metrics.style import PROFILES
 from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.text import csv_cell, printable
 
@@ -45,17 +45,13 @@ def _write_rows(rows: Sequence[Mapping[str, Any]], file: TextIO, *, delimiter: s
     )
 
 
-def write_json(content: Any, path: str | Path) -> None:
-    """Write plain data as JSON, atomically; NaN becomes null."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: plain(each) for key, each in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(each) for each in value]
-        return None if _missing(value) else value
-
-    write_text(path, json.dumps(plain(content), indent=1, ensure_ascii=False) + "\n")
+def without_nan(content: Any) -> Any:
+    """Return plain data for JSON, in which NaN becomes null."""
+    if isinstance(content, Mapping):
+        return {key: without_nan(each) for key, each in content.items()}
+    if isinstance(content, list | tuple):
+        return [without_nan(each) for each in content]
+    return None if _missing(content) else content
 
 
 def as_tsv(rows: Sequence[Mapping[str, Any]], title: str) -> str:
@@ -114,8 +110,9 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
     for key, by_piece in groups.items():
         row = dict(key)
         values = [mean_of_valid(np.array(samples)) for samples in by_piece.values()]
-        # Only the rows of style similarities have a profile.
-        summaries.append({**row, **asdict(Summary.of(values, similarities="profile" in row))})
+        summaries.append(
+            {**row, **asdict(Summary.of(values, similarities=row.get("profile") in PROFILES))}
+        )
     return summaries
 
 

@@ -6,8 +6,8 @@ import math
 import pytest
 from rich.console import Console
 
-from musicgen.files import read_csv
-from musicgen.report.tables import as_table, as_tsv, readable, summarise, write_csv, write_json
+from musicgen.files import read_csv, write_json
+from musicgen.report.tables import as_table, as_tsv, readable, summarise, without_nan, write_csv
 
 A, B = "a,b [x].mid", 'Señor "é".mid'
 ROWS = [{"piece": A, "loss": 1.25}, {"piece": B, "loss": math.nan, "n": 3}]
@@ -30,7 +30,7 @@ def test_spreadsheets_run_no_names(tmp_path):
 
 
 def test_json_has_null_for_missing_values(tmp_path):
-    write_json({"rows": ROWS, "curve": [1.0, math.nan]}, tmp_path / "t.json")
+    write_json(tmp_path / "t.json", without_nan({"rows": ROWS, "curve": [1.0, math.nan]}))
     content = json.loads((tmp_path / "t.json").read_text(), parse_constant=lambda name: 1 / 0)
     assert content == {"rows": [ROWS[0], {**ROWS[1], "loss": None}], "curve": [1.0, None]}
 
