@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import SPLITS, Piece
 from musicgen.data.preparation.duplicates import SKETCH_SIZE, find_duplicates
-from musicgen.data.preparation.encoding import PieceRecord
 from musicgen.data.preparation.store import StoredPiece
 from musicgen.data.preparation.summary import write_report
 from musicgen.errors import UserError
@@ -110,8 +109,7 @@ def _map(path: Path, dtype: type, *shape: int) -> NDArray[Any]:
 def build_cache(
     folder: Path,
     pieces: Sequence[Piece],
-    stored: Iterable[StoredPiece],
-    records: Callable[[], Iterable[PieceRecord]],
+    stored: Callable[[], Iterable[StoredPiece]],
     fractions: tuple[float, float],
 ) -> list[str]:
     """Write a cache into a folder; return the lines of a summary.
@@ -119,19 +117,18 @@ def build_cache(
     Args:
         folder: an empty folder.
         pieces: all pieces of the corpus.
-        stored: the stored pieces in the same order; they are read one at a time.
-        records: returns the records of the pieces, in the same order.
+        stored: returns the stored pieces in the same order; they are read one at a time.
         fractions: shares of validation and test pieces.
 
     Raises:
         UserError: no piece can be used.
     """
     files: dict[str, int] = {}
-    rows = np.fromiter(_write_sketches(folder, stored, files), _INDEX_ROW)
+    rows = np.fromiter(_write_sketches(folder, stored(), files), _INDEX_ROW)
     usable = np.flatnonzero(rows["tokens"]).tolist()
     if not usable:
-        first = next(iter(records()), None)
-        why = f"{pieces[0].path}: {first.skipped}" if first else "there is none"
+        first = next(iter(stored()), None)
+        why = f"{pieces[0].path}: {first.record.skipped}" if first else "there is none"
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {why}")
     (folder / NAMES).write_text(json.dumps([pieces[i].name for i in usable]))
     (folder / FILES).write_text(json.dumps([*files]))
@@ -147,7 +144,7 @@ def build_cache(
     for i, original in originals.items():
         duplicate_of[i] = pieces[original].name if original != i else ""
     np.save(folder / INDEX, rows[usable])
-    return write_report(folder, records(), splits, duplicate_of)
+    return write_report(folder, (piece.record for piece in stored()), splits, duplicate_of)
 
 
 def _write_sketches(

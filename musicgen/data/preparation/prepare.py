@@ -185,10 +185,7 @@ class _Preparation:
 
     def find_cache(self) -> TokenCache | None:
         """Return the cache if it exists and no file has changed, without reading the files."""
-        if not all(self.keys) or not (folder := self.folder).is_dir():
-            return None
-        cache = TokenCache(folder)
-        return cache if cache.is_complete() else None
+        return _complete_cache(self.folder) if all(self.keys) else None
 
     def make_cache(self) -> TokenCache:
         """Encode the pieces that no store has; return a cache of all pieces."""
@@ -205,9 +202,11 @@ class _Preparation:
             self._encode_missing({*stores, *store.keys()}, store)
             stores |= dict.fromkeys(store.keys(), store)
             folder = self.folder
-            if not folder.is_dir() or not TokenCache(folder).is_complete():
+            cache = _complete_cache(folder)
+            if cache is None:
                 self._build(folder, stores)
-        return TokenCache(folder)
+                cache = TokenCache(folder)
+        return cache
 
     def encode_shard(self, shard: Shard) -> None:
         """Encode the pieces that no store has into the store of a shard."""
@@ -231,8 +230,7 @@ class _Preparation:
         lines = build_cache(
             unfinished,
             self.pieces,
-            self._stored(stores),
-            partial(self._records, stores),
+            partial(self._stored, stores),
             self.encoded.fractions,
         )
         shutil.rmtree(folder, ignore_errors=True)  # an incomplete cache, without its tokens
@@ -309,11 +307,11 @@ class _Preparation:
             else:
                 yield stores[key.decode()][key.decode()]
 
-    def _records(self, stores: Mapping[str, PieceStore]) -> Iterator[PieceRecord]:
-        """Yield the records of all pieces."""
-        for i, key in enumerate(self.keys):
-            name = key.decode()
-            yield self.failed[i].record if i in self.failed else stores[name].record(name)
+
+def _complete_cache(folder: Path) -> TokenCache | None:
+    """Return the cache in a folder if there is one and no file of it is missing."""
+    cache = TokenCache(folder) if folder.is_dir() else None
+    return cache if cache is not None and cache.is_complete() else None
 
 
 def _locked(path: Path) -> AbstractContextManager[object]:

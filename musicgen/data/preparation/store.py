@@ -68,10 +68,12 @@ class PieceStore:
         self._table, self._folder = table, path.parent
         table.executescript(_TABLES)
         name = f"{path.stem}-{secrets.token_hex(4)}.bin"
-        # In one statement, as two processes may open a new store at the same time.
-        new = "INSERT INTO files SELECT ? WHERE NOT EXISTS (SELECT * FROM files)"
-        table.execute(new, (name,))
-        (self.data_file,) = table.execute("SELECT name FROM files").fetchone()
+        named = "SELECT name FROM files"
+        if table.execute(named).fetchone() is None:  # else nothing waits for others to write
+            # In one statement, as two processes may open a new store at the same time.
+            new = "INSERT INTO files SELECT ? WHERE NOT EXISTS (SELECT * FROM files)"
+            table.execute(new, (name,))
+        (self.data_file,) = table.execute(named).fetchone()
 
     @classmethod
     @contextmanager
@@ -132,9 +134,3 @@ class PieceStore:
         text, sketch, start = self._table.execute(query, (key,)).fetchone()
         record = PieceRecord(**json.loads(text))
         return StoredPiece(record, np.frombuffer(sketch, np.uint64), self.data_file, start)
-
-    def record(self, key: str) -> PieceRecord:
-        """Return the record of `self[key]`."""
-        query = "SELECT record FROM pieces WHERE key = ?"
-        (text,) = self._table.execute(query, (key,)).fetchone()
-        return PieceRecord(**json.loads(text))
