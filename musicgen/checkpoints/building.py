@@ -110,9 +110,13 @@ def own_modules(config: Any) -> set[str]:
     return modules | {module} if name and module.split(".")[0] != "musicgen" else modules
 
 
-def trust_argument(config: Any) -> str | None:
-    """Return the argument that a configuration with classes outside musicgen needs, or None."""
-    modules = sorted(own_modules(config))
+def trust_argument(config: Mapping[str, Any]) -> str | None:
+    """Return the argument that a run with classes outside musicgen needs, or None.
+
+    Args:
+        config: of the run; its model, tokenizer and data are built again later.
+    """
+    modules = sorted(own_modules([config.get(name) for name in ("model", "tokenizer", "data")]))
     if not modules:
         return None
     return f"trust={modules[0]}" if len(modules) == 1 else f"trust=[{','.join(modules)}]"
@@ -129,9 +133,7 @@ def _find_class(target: Any, allowed: tuple[type, ...]) -> type:
     )
     if not _is_trusted(module_name):
         own = f"; if the module is yours, allow its classes: trust={module_name}"
-        raise UserError(
-            refusal + ("" if module_name.startswith("musicgen") or not module_name else own)
-        )
+        raise UserError(refusal + own if module_name else refusal)
     try:
         found = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError):

@@ -66,7 +66,7 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
     compiled = compiles(cfg)
     module = TrainingModule(model, **parts, content=content, seed=cfg.seed, compiled=compiled)
     notes = []
-    if own := trust_argument([content.model, content.tokenizer, config["data"]]):
+    if own := trust_argument(config):
         notes += [f"it has classes of your own: give {own} to resume, generate and evaluate"]
     if path is not None and source is not None:
         with errors_name(path):

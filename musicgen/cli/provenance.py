@@ -37,10 +37,11 @@ def commit(checkout: Path) -> str | None:
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that musicgen requires."""
+    """Return the versions of Python and of the packages that training requires."""
     try:
         required = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # a checkout that is not installed
         required = []
-    names = [re.split(r"[^\w.-]", each)[0] for each in required if "extra ==" not in each]
+    needed = [each for each in required if "extra ==" not in each or 'extra == "train"' in each]
+    names = [re.split(r"[^\w.-]", each)[0] for each in needed]
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}

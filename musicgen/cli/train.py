@@ -100,12 +100,16 @@ class RunRecorder(pl.Callback):
 
     def __init__(self, cfg: DictConfig, folder: Path) -> None:
         self.cfg, self.folder, self.steps_taken = cfg, folder, False
+        self._provenance: dict[str, Any] = {}
+        self._lines: list[str] = []
+
+    def begin(self) -> None:
+        """Begin the log with where the run comes from."""
         self._provenance = provenance()
         packages = self._provenance["packages"]
         versions = ", ".join(f"{name} {version}" for name, version in packages.items())
-        self._lines = [f"{name}: {self._provenance[name]}" for name in ("command", "directory")]
-        self._lines += [f"{name}: {self._provenance[name]}" for name in ("host", "commit")]
-        self._lines += [f"packages: {versions}"]
+        entries = {**self._provenance, "packages": versions}
+        self._lines = [f"{name}: {value}" for name, value in entries.items()]
 
     def record(self, text: str) -> None:
         """Append a line to the log, with the time; until the first step, it is kept in memory."""
@@ -137,6 +141,7 @@ class RunRecorder(pl.Callback):
 def record_run(recorder: RunRecorder) -> Iterator[None]:
     """Hold the folder of a run, and write the messages and errors of its training to its log."""
     resumed = recorder.cfg.resume is not None
+    recorder.begin()
     with hold_folder(recorder.folder, resumed=resumed), recorded(recorder.record):
         try:
             yield
@@ -169,8 +174,7 @@ def hold_folder(folder: Path, *, resumed: bool) -> Iterator[None]:
 
 def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRecorder) -> None:
     """Train; log the next commands, or if training is interrupted, the one that continues it."""
-    config = module.content.config
-    trust = trust_argument([config.get(name) for name in ("model", "tokenizer", "data")])
+    trust = trust_argument(module.content.config)
     own = [trust] if trust else []
     start = time.monotonic()
     try:
