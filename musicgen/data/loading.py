@@ -259,12 +259,10 @@ class MusicDataModule(StreamDataModule):
         """Return whether validations while training leave out pieces."""
         return self.val_pieces is not None and len(self.encoded.split("val")) > self.val_pieces
 
-    def _fits(self) -> bool:
-        return self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
-
     def eval_dataloader(self, split: str) -> DataLoader:
         pieces = self.encoded.split(split)
-        if split == "val" and self._fits() and self.samples_validation():
+        is_training = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
+        if split == "val" and is_training:
             pieces = evenly_spaced(pieces, self.val_pieces)
         rank, world_size = self.process()
         # The other processes would wait for one without a batch. It gets a batch without targets.

@@ -39,12 +39,16 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
 
     The descriptors of each continuation are written to `descriptors_pieces.csv`.
     """
-    if (folder := _folder_alone(inputs)) is not None:
-        return _folder_descriptors(folder)
     if default_measure(inputs) == "descriptors":
         generated = Path(str(inputs.generated)).expanduser()
         tokenizer = read_manifest(generated).tokenizer
         pairs = _whole_pieces(generated, tokenizer)
+        if not inputs.references:
+            return [
+                {"piece": pair.file, "original": pair.name, "descriptor": name, "value": value}
+                for pair in track(pairs, "generated")
+                for name, value in describe(pair.continuation, pair).items()
+            ]
         originals = _whole_pieces(Path(str(inputs.references)).expanduser(), tokenizer)
     else:
         _, pairs = open_pairs(inputs, inputs.generated, "descriptors")
@@ -59,24 +63,6 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     ]
     write_csv(details, out / "descriptors_pieces.csv")
     return compare_sets(described, described_originals, seed=inputs.seed)
-
-
-def _folder_alone(inputs: Inputs) -> Path | None:
-    """Return the folder of generated files if it has no originals, else None."""
-    if not inputs.generated or inputs.references:
-        return None
-    folder = Path(inputs.generated).expanduser()
-    return None if read_manifest(folder).references else folder
-
-
-def _folder_descriptors(folder: Path) -> list[TableRow]:
-    """Return the descriptors of each piece of a folder."""
-    pairs = _whole_pieces(folder, read_manifest(folder).tokenizer)
-    return [
-        {"piece": pair.file, "original": pair.name, "descriptor": name, "value": value}
-        for pair in track(pairs, "generated")
-        for name, value in describe(pair.continuation, pair).items()
-    ]
 
 
 def _whole_pieces(folder: Path, tokenizer: Tokenizer | None) -> list[Pair]:

@@ -159,7 +159,7 @@ def default_measure(inputs: Inputs) -> str:
     if references in SPLITS:
         return "style"
     manifest = read_manifest(Path(generated).expanduser())
-    if references is None:
+    if not references:
         return "style" if manifest.references else "descriptors"
     pieces = manifest.pieces
     prompts = [pieces.get(file, {}).get("prompt", file) for file in prompt_files(generated)]

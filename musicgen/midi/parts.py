@@ -1,7 +1,6 @@
 """The parts of a printed score, joined bar by bar."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 
@@ -27,7 +26,10 @@ def join_parts(parts: Sequence[Part], repeats: bool) -> Sheet:
     longest = max((part.bars for part in parts), key=len, default=[])
     order: list[int] = list(range(len(longest)))
     if repeats:
-        order = list(islice(play_order(_with_marks(longest, parts)), MAX_BARS + 1))
+        for part in parts:  # most files have the marks in the first alone
+            for bar, same in zip(longest, part.bars, strict=False):
+                bar.marks |= same.marks
+        order = list(islice(play_order(longest), MAX_BARS + 1))
     if len(order) > MAX_BARS:
         raise ValueError(f"more than {MAX_BARS:,} bars")
     start, metre = Fraction(0), (4, 4)
@@ -52,15 +54,6 @@ def join_parts(parts: Sequence[Part], repeats: bool) -> Sheet:
     highest = min(fermatas, default=(0, 0))[0]
     sheet.markers += [Marker(tick, FERMATA) for part, tick in fermatas if part == highest]
     return sheet
-
-
-def _with_marks(bars: Sequence[Bar], parts: Sequence[Part]) -> list[Bar]:
-    """Return bars with the marks of all parts: most files have them in the first alone."""
-    marked = [replace(bar, marks=set(bar.marks)) for bar in bars]
-    for part in parts:
-        for bar, own in zip(marked, part.bars, strict=False):
-            bar.marks |= own.marks
-    return marked
 
 
 def _notes_of(bar: Bar, start: Fraction) -> Iterator[SheetNote]:

@@ -74,7 +74,7 @@ def _after_jump(bars: Sequence[Bar], jump: int) -> Generator[int, None, int | No
     leaves_at, coda = _coda(bars)
     for at in range(_target(bars, jump) or 0, len(bars)):
         bar = bars[at]
-        if bar.endings and max(_turns(bars, at)) not in bar.endings:
+        if bar.endings and max(_turns(bars, _first_of_endings(bars, at), at)) not in bar.endings:
             continue
         yield at
         if FINE in bar.marks:
@@ -121,9 +121,7 @@ def _repeated_order(bars: Sequence[Bar], begin: int) -> Iterator[int]:
         if is_played:
             yield at
         if bar.times and is_played:
-            turns = {
-                turn for each in bars[start : _end_of_endings(bars, at)] for turn in each.endings
-            }
+            turns = _turns(bars, start, at)
             if turn < max(turns, default=bar.times):
                 turn, at = turn + 1, start
                 continue
@@ -139,9 +137,13 @@ def _end_of_endings(bars: Sequence[Bar], at: int) -> int:
     return at
 
 
-def _turns(bars: Sequence[Bar], at: int) -> set[int]:
-    """Return the turns of all endings that a bar's ending is one of."""
-    first = at
-    while first > 0 and bars[first - 1].endings:
-        first -= 1
+def _first_of_endings(bars: Sequence[Bar], at: int) -> int:
+    """Return the first bar of the endings that a bar is one of."""
+    while at > 0 and bars[at - 1].endings:
+        at -= 1
+    return at
+
+
+def _turns(bars: Sequence[Bar], first: int, at: int) -> set[int]:
+    """Return the turns of all endings from a bar to the end of those that another is one of."""
     return {turn for bar in bars[first : _end_of_endings(bars, at)] for turn in bar.endings}

@@ -3,9 +3,9 @@
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT
+
 MODULES = {"pytorch-lightning": "pytorch_lightning", "pillow": "PIL"}
 WITHOUT = """
 import sys
