@@ -1,8 +1,14 @@
-"""Logits processors: what a request asks of the logits, one after another.
+"""Logits processors: functions that change the model's logits before a token is drawn.
 
-A processor is a function of the tokens so far [B, L] and the logits [B, V], which returns the new
-logits. Tokens that may not come have the logit −∞, and every sequence has one that may. Shorter
-sequences begin with PAD. Logits are in fp64.
+A processor takes the tokens so far, [B, L], and the logits of the next token, [B, V], and returns
+new logits of the same shape. The sampler calls the processors of a request one after another, each
+with the logits that the one before it returned. It calls them after the grammar and the
+constraints have masked the tokens that may not follow.
+
+- A logit of −∞ excludes a token. At least one token of each sequence has a finite logit, and a
+  processor must leave at least one.
+- Sequences of a batch that are shorter than the longest are padded with PAD on the left.
+- Logits are in fp64.
 """
 
 from __future__ import annotations
@@ -14,31 +20,56 @@ import torch
 from torch import Tensor
 
 Processor = Callable[[Tensor, Tensor], Tensor]
+"""A logits processor: (tokens [B, L], logits [B, V]) -> logits [B, V]."""
 
 
 class LogitsProcessor:
-    """A processor that remembers something of each sequence; others can be plain functions."""
+    """Base class of processors that keep a state for each sequence, such as a running mean.
+
+    A processor without a state can be a plain function.
+    """
 
     def start(self, batch: int) -> None:
-        """Begin with a new batch of so many sequences."""
+        """Create the state of a new batch.
+
+        Args:
+            batch: the number of its sequences, B.
+        """
 
     def select(self, index: Tensor) -> None:
-        """Keep only the sequences of the batch at `index`, as the others have ended."""
+        """Drop the states of sequences that have ended.
+
+        Args:
+            index: positions in the batch of the sequences that continue, in their order. [B']
+        """
 
     def __call__(self, tokens: Tensor, logits: Tensor) -> Tensor:
-        """Return the new logits. [B, L], [B, V] -> [B, V]"""
+        """Return the new logits.
+
+        Args:
+            tokens: prompt and generated tokens, padded on the left. [B, L]
+            logits: of the next token. [B, V]
+
+        Returns:
+            The new logits. [B, V]
+        """
         raise NotImplementedError
 
 
-def likeliest(tokens: Tensor, logits: Tensor) -> Tensor:
-    """Leave only the likeliest token of each sequence."""
+def greedy(tokens: Tensor, logits: Tensor) -> Tensor:
+    """Keep only the most probable token of each sequence, for greedy decoding."""
     best = logits.argmax(-1, keepdim=True)
     return torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0)
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """Divide the logits."""
+    """Divide the logits by the temperature.
+
+    Attributes:
+        temperature: above 0. Below 1 makes probable tokens more probable; above 1 makes the
+            distribution more even.
+    """
 
     temperature: float
 
@@ -48,7 +79,12 @@ class Temperature:
 
 @dataclass(frozen=True)
 class TopK:
-    """Keep the k most probable tokens."""
+    """Keep the k most probable tokens.
+
+    Attributes:
+        k: the number of tokens to keep, at least 1; more than V keeps all. Tokens as probable as
+            the k-th are kept, too.
+    """
 
     k: int
 
@@ -61,7 +97,13 @@ class TopK:
 
 @dataclass(frozen=True)
 class TopP:
-    """Keep the most probable tokens that together reach a probability (Holtzman et al. 2020)."""
+    """Keep the most probable tokens whose cumulative probability reaches p (nucleus sampling).
+
+    Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
+
+    Attributes:
+        p: in (0, 1]. The token with which the sum reaches p is kept.
+    """
 
     p: float
 
@@ -72,7 +114,13 @@ class TopP:
 
 @dataclass(frozen=True)
 class MinP:
-    """Keep the tokens at least p times as probable as the likeliest (Nguyen et al. 2024)."""
+    """Keep the tokens that are at least p times as probable as the most probable one.
+
+    Nguyen et al., "Turning Up the Heat: Min-p Sampling", 2024.
+
+    Attributes:
+        p: in [0, 1]; larger values keep fewer tokens.
+    """
 
     p: float
 
@@ -84,9 +132,16 @@ class MinP:
 
 @dataclass(frozen=True)
 class TypicalP:
-    """Keep the tokens of average surprise that together reach a probability (Meister et al. 2023).
+    """Keep the tokens of which the surprisal is nearest to the entropy (locally typical sampling).
 
-    Surprise is −log p, its average the entropy. The most probable token may be left out.
+    The surprisal of a token is −log of its probability; its mean is the entropy of the
+    distribution. Tokens are kept in the order of the difference from the entropy until their
+    cumulative probability reaches p. The most probable token may be excluded.
+
+    Meister et al., "Locally Typical Sampling", 2023.
+
+    Attributes:
+        p: in (0, 1]. The token with which the sum reaches p is kept.
     """
 
     p: float
@@ -99,15 +154,19 @@ class TypicalP:
         return _keep_first(logits, probabilities.gather(-1, order), order, self.p)
 
 
-def _keep_first(logits: Tensor, probabilities: Tensor, order: Tensor, share: float) -> Tensor:
-    """Keep the first tokens in an order that together reach a probability.
+def _keep_first(logits: Tensor, probabilities: Tensor, order: Tensor, p: float) -> Tensor:
+    """Keep tokens in a given order until their cumulative probability reaches p.
 
     Args:
-        logits: [B, V]
-        probabilities: of the tokens in their order. [B, V]
-        order: ids. [B, V]
+        logits: in the order of the vocabulary. [B, V]
+        probabilities: of the tokens, sorted as `order`. [B, V]
+        order: token ids, the first to keep first. [B, V]
+        p: the cumulative probability.
+
+    Returns:
+        The logits, −∞ for the tokens that are not kept. [B, V]
     """
-    # The token that crosses the share stays: compare the probability before it.
-    before = probabilities.cumsum(-1) - probabilities
-    is_kept = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before < share)
+    # The token that reaches p is kept: compare the sum of those before it.
+    sum_before = probabilities.cumsum(-1) - probabilities
+    is_kept = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, sum_before < p)
     return logits.masked_fill(~is_kept, -torch.inf)

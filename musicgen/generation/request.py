@@ -16,7 +16,7 @@ from musicgen.midi.roles import program_number
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.progression import parse_progression
-from musicgen.tokenization.codec import MAX_TOKENS_PER_BAR
+from musicgen.tokenization.tokens_per_bar import MAX_TOKENS_PER_BAR
 from musicgen.validation import check_bool, check_choice, check_float, check_int, check_seed
 
 DEFAULT_BARS = 16
@@ -226,7 +226,7 @@ class GenerationRequest:
         return None if self.bars is None else prompt.end_time + self.bars * prompt.bar_length
 
     def num_new_tokens(self, prompt: Prompt, model: Transformer) -> int:
-        """Return how many tokens to add at most.
+        """Return how many tokens to add at most: `MAX_TOKENS_PER_BAR` for each bar that is asked.
 
         Raises:
             UserError: the prompt has `total_tokens` already, or the model's positional encoding is

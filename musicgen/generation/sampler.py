@@ -152,7 +152,7 @@ class Sampler:
         return ConstrainedGrammar(grammar, asked + self.constraints)
 
     def processors(self, batch: int) -> list[Processor]:
-        """Return all that is asked of the logits of a new batch of so many sequences."""
+        """Return the logits processors of a new batch of `batch` sequences."""
         sampling = self.request.sampling
         if self.model.copy_head is not None and sampling.temperature > 0:
             sampling = replace(sampling, temperature=1.0)  # the decoder has it

@@ -14,7 +14,7 @@ from musicgen.generation.logits_processors import (
     TopK,
     TopP,
     TypicalP,
-    likeliest,
+    greedy,
 )
 from musicgen.validation import check_bool, check_float, check_int
 
@@ -74,9 +74,9 @@ class SamplingParams:
             check_float("lag_bias", nats, minimum=-1000)
 
     def processors(self) -> list[Processor]:
-        """Return what changes the logits, in order."""
+        """Return the logits processors of these parameters, in the order in which they apply."""
         if self.temperature == 0:
-            return [likeliest]
+            return [greedy]
         processors: list[Processor] = []
         if self.temperature != 1:
             processors.append(Temperature(self.temperature))

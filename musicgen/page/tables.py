@@ -18,7 +18,7 @@ from musicgen.tokenization.chorale.frames import NUM_VOICES, SILENCE, VOICE_CENT
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
-from musicgen.tokenization.codec import MAX_TOKENS_PER_BAR
+from musicgen.tokenization.tokens_per_bar import MAX_TOKENS_PER_BAR
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS
 from musicgen.tokenization.quantization import bin_edges

@@ -14,12 +14,6 @@ from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.quantization_report import QuantizationReport
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
 
-MAX_TOKENS_PER_BAR = 1024
-"""More than any bar of a corpus has: generation stops after so many tokens for each bar."""
-
-USUAL_TOKENS_PER_BAR = 128
-"""More than most bars have: samples during training, of models that may never end a bar, stop."""
-
 
 class Codec(ABC):
     """Conversion between Scores and sequences of token ids.

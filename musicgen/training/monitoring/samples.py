@@ -14,11 +14,12 @@ from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.report.figures import plot_piano_roll
-from musicgen.tokenization.codec import USUAL_TOKENS_PER_BAR
 from musicgen.training.module import TrainingModule
 from musicgen.validation import check_int
 
 _NAME = "sample"  # of the image in loggers
+# More than most bars have. A model may never end a bar early in its training.
+_MAX_TOKENS_PER_BAR = 128
 
 
 class LogSamples(pl.Callback):
@@ -70,8 +71,8 @@ class LogSamples(pl.Callback):
         pieces = data.encoded.cache.pieces("val")
         prompt = data.tokenizer.decode(data.encoded.cache[pieces[0]]) if pieces else None
         options: dict[str, Any] = {"prompt_bars": self.prompt_bars, "seed": self.seed}
-        most = self.bars * USUAL_TOKENS_PER_BAR
-        options |= {"bars": self.bars, "max_new_tokens": most, "engine": "eager"}
+        max_new_tokens = self.bars * _MAX_TOKENS_PER_BAR
+        options |= {"bars": self.bars, "max_new_tokens": max_new_tokens, "engine": "eager"}
         return model.generate(prompt, **options)[0]
 
     def _write(self, piece: Continuation, trainer: pl.Trainer) -> None:
