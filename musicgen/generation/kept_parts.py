@@ -65,14 +65,25 @@ def kept_prompt(
         span=(first, np.inf if bars[1] is None else end),
         progression=chords_on_grid(tokenizer, score, conditioning, [*before, *chords]),
     )
+    kept_roles = {*roles} - {*targets}
+    kept_score = parts_on_grid(tokenizer, score, roles, kept_roles)
+    summary = QuantizationSummary(
+        notes_read=sum(
+            len(track.notes)
+            for track, role in zip(score.tracks, roles, strict=True)
+            if role is not None and role in kept_roles
+        ),
+        notes_kept=kept_score.num_notes,
+        rules=[*conditioning.rules],
+    )
     return Prompt(
         tokenizer,
         tokens=conditioning.ids[: np.argmax(is_free)],
         end_time=conditioning.start,
         bar_length=tokenizer.bar_length(score),
-        score=parts_on_grid(tokenizer, score, roles, {*roles} - {*targets}),
+        score=kept_score,
         piece=parts_on_grid(tokenizer, score, roles, {*roles}),
-        summary=QuantizationSummary(),
+        summary=summary,
         source=SourceFile(name, data, end_tick=first),
         playback=Playback(velocities=median_velocities(tokenizer, score, roles, targets)),
         kept=kept,

@@ -3,6 +3,8 @@
 import re
 from collections import defaultdict
 
+import numpy as np
+
 from musicgen.errors import ParameterError
 from musicgen.midi.score import NoteArray, Score, Track, join_notes, sort_notes
 from musicgen.validation import check_int
@@ -28,6 +30,19 @@ def names_drums(name: str, program: int) -> bool:
     """Return whether a track is named as drums are, and has no instrument's program."""
     words = r"drums?( ?(set|kit)s?)?|kit|percussion"
     return program == 0 and re.fullmatch(words, name.strip().lower()) is not None
+
+
+def is_line(notes: NoteArray) -> bool:
+    """Return whether notes [num_notes] are a line, such as a tune: nearly all sound one by one.
+
+    A note may sound into the next, as played legato does, but not to the one behind that. Up to a
+    tenth of the notes may be those of chords.
+    """
+    ordered = sort_notes(notes)
+    onset, end = ordered["onset"], ordered["onset"] + ordered["duration"]
+    together = np.diff(onset) == 0
+    held = end[:-2] > onset[2:]
+    return len(notes) > 0 and 10 * int(together.sum() + held.sum()) <= len(notes)
 
 
 def program_number(program: int | str) -> int:

@@ -79,20 +79,33 @@ def find_by_words(
     same_kind = [i for i, other in enumerate(instruments) if other.is_drum == track.is_drum]
     for_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
     by_program = for_program[0] if for_program else None
-    if track.is_drum:
+    by_name = find_named(track, instruments, words)
+    if by_name is None:
         return by_program
-    found = []  # end and length of each word in the name, and its instrument
-    for i in same_kind:
-        for word in (instruments[i].name, *words[i]):
-            matches = re.finditer(rf"\b{re.escape(word)}", track.name, re.IGNORECASE)
-            found += [(match.end(), len(word), i) for match in matches]
-    if not found:
-        return by_program
-    _, _, by_name = max(found)
     is_bass = instruments[by_name].program in BASS_PROGRAMS
     if is_bass and track.program in CHOIR_PROGRAMS:
         return by_program
     return by_name
+
+
+def find_named(
+    track: Track, instruments: Sequence[Instrument], words: Sequence[Sequence[str]]
+) -> int | None:
+    """Return the index of the instrument that the name of a pitched track tells; None if none.
+
+    Args:
+        words: see `find_by_words`.
+    """
+    if track.is_drum:
+        return None
+    found = []  # end and length of each word in the name, and its instrument
+    for i, instrument in enumerate(instruments):
+        if instrument.is_drum:
+            continue
+        for word in (instrument.name, *words[i]):
+            matches = re.finditer(rf"\b{re.escape(word)}", track.name, re.IGNORECASE)
+            found += [(match.end(), len(word), i) for match in matches]
+    return max(found)[2] if found else None
 
 
 def _plain(name: str) -> str:

@@ -23,6 +23,7 @@ class ConditioningTokens(NamedTuple):
         start: grid step from which they replace the score's.
         stop: grid step at which the last bar of `ids` ends; None: with the ids.
         places: ticks of the score, and where they are in its whole bars, see `relocate`. [2, N]
+        rules: how tracks are read whose names tell other parts, in words.
     """
 
     ids: IntArray
@@ -31,6 +32,7 @@ class ConditioningTokens(NamedTuple):
     start: int = 0
     stop: int | None = None
     places: IntArray = UNMOVED
+    rules: Sequence[str] = ()
 
 
 class PartOrder:

@@ -16,6 +16,7 @@ from musicgen.midi import (
     role,
     sort_notes,
 )
+from musicgen.midi.roles import is_line
 from musicgen.midi.score import FERMATA
 
 
@@ -148,6 +149,22 @@ def test_metre_end_and_seconds(score):
 def test_roles_are_program_families(program, expected):
     assert role(Track("Drums", program)) == expected
     assert role(Track("Piano", program, is_drum=True)) == "Drums"
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], False),
+        ([(10 * i, 10) for i in range(9)], True),
+        ([(10 * i, 19) for i in range(9)], True),  # legato
+        ([(10 * i, 21) for i in range(9)], False),  # two voices
+        ([(10 * i, 10) for i in range(9)] + [(80, 10)], True),  # a chord at the end
+        ([(10 * (i // 2), 10) for i in range(8)], False),
+    ],
+)
+def test_a_line_has_notes_one_by_one(rows, expected):
+    notes = notes_from([(at, length, 60 + i, 64) for i, (at, length) in enumerate(rows)])
+    assert is_line(notes) == expected
 
 
 def test_notes_of_one_role_are_joined():

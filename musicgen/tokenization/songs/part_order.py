@@ -8,9 +8,11 @@ import numpy as np
 from musicgen.errors import ParameterError
 from musicgen.midi import KeySignature, Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
+from musicgen.midi.roles import is_line
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import latest
+from musicgen.tokenization.instruments import find_named
 from musicgen.tokenization.part_order import ConditioningTokens, PartOrder
 from musicgen.tokenization.quantization import relocate
 from musicgen.tokenization.songs.grammar import part_order
@@ -31,11 +33,15 @@ class SongsPartOrder(PartOrder):
 
     Args:
         tokenizer: the codec.
+        words: of each part, the beginnings of words that name it, see `find_by_words`.
         lead_probability: share of the training crops in which other parts than chords lead.
     """
 
-    def __init__(self, tokenizer: InBars, lead_probability: float) -> None:
+    def __init__(
+        self, tokenizer: InBars, words: Sequence[Sequence[str]], lead_probability: float
+    ) -> None:
         self.tokenizer, self.lead_probability = tokenizer, lead_probability
+        self._words = words
         self._families, self._instruments = tokenizer.families, tokenizer.instruments
 
     def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
@@ -83,7 +89,7 @@ class SongsPartOrder(PartOrder):
         start, stop = lines[nearest_lines].tolist()
         if first == 0:  # the silence before an upbeat is written, too
             start = 0
-        score = report.score
+        score, rules = self._with_named_line(report.score, names)
         roles = [self.tokenizer.find_track(track) for track in score.tracks]
         leads, targets = self._leads_and_targets(score, roles, names)
         if end is not None and not score.key_signatures:  # that of all bars, not of the kept ones
@@ -111,7 +117,34 @@ class SongsPartOrder(PartOrder):
                 conditioning.append(-1)
         conditioning.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
         ids, stop = np.array(conditioning), int(lines[last])
-        return ConditioningTokens(ids, roles, targets, start, stop, report.places)
+        return ConditioningTokens(ids, roles, targets, start, stop, report.places, rules)
+
+    def _with_named_line(self, score: Score, names: Sequence[str]) -> tuple[Score, list[str]]:
+        """Return the score with the name of a part for its only tune, and what was read so.
+
+        That is done if one part is to be kept of which the score has no notes. The tune is the only
+        pitched track, or the only one without a name that tells a part, and it is a line.
+        """
+        known = {instrument.name.lower(): instrument.name for instrument in self._instruments}
+        part = known.get(names[0].lower()) if len(names) == 1 else None
+        sounding = [i for i, track in enumerate(score.tracks) if len(track.notes)]
+        found = [self.tokenizer.find_track(score.tracks[i]) for i in sounding]
+        if part is None or [*known.values()].index(part) in found:
+            return score, []
+        pitched = [i for i in sounding if not score.tracks[i].is_drum]
+        unnamed = [
+            i
+            for i in pitched
+            if find_named(score.tracks[i], self._instruments, self._words) is None
+        ]
+        candidates = pitched if len(pitched) == 1 else unnamed
+        lines = [i for i in candidates if is_line(score.tracks[i].notes)]
+        if len(lines) != 1:
+            return score, []
+        tracks = [*score.tracks]
+        tune = tracks[lines[0]]
+        tracks[lines[0]] = replace(tune, name=part)
+        return replace(score, tracks=tracks), [f"{tune.name or 'the tune'} read as {part}"]
 
     def _leads_and_targets(
         self, score: Score, roles: Sequence[int | None], names: Sequence[str]
@@ -131,7 +164,10 @@ class SongsPartOrder(PartOrder):
         leads = [part in played and name in asked for part, name in enumerate(known)]
         if sum(leads) < len(asked):
             of_piece = ", ".join(known[part] for part in sorted(played))
-            raise ParameterError("keep", ",".join(names), f"expected some of its parts: {of_piece}")
+            expected = f"expected some of its parts: {of_piece}"
+            if {*asked} <= {*known}:
+                expected += f"; name the track of a tune {asked[0].capitalize()}"
+            raise ParameterError("keep", ",".join(names), expected)
         targets = [part for part in sorted(played) if not leads[part]]
         if not targets:
             targets = [part for part in range(len(known)) if not leads[part]][:1]

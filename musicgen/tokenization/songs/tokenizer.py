@@ -124,7 +124,7 @@ class Songs(InBars):
 
     @cached_property
     def part_order(self) -> SongsPartOrder:
-        return SongsPartOrder(self, self.lead_probability)
+        return SongsPartOrder(self, self._words, self.lead_probability)
 
     def grammar(self) -> SongsGrammar:
         return SongsGrammar(self)
