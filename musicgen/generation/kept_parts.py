@@ -65,17 +65,7 @@ def kept_prompt(
         span=(first, np.inf if bars[1] is None else end),
         progression=chords_on_grid(tokenizer, score, conditioning, [*before, *chords]),
     )
-    kept_roles = {*roles} - {*targets}
-    kept_score = parts_on_grid(tokenizer, score, roles, kept_roles)
-    summary = QuantizationSummary(
-        notes_read=sum(
-            len(track.notes)
-            for track, role in zip(score.tracks, roles, strict=True)
-            if role is not None and role in kept_roles
-        ),
-        notes_kept=kept_score.num_notes,
-        rules=[*conditioning.rules],
-    )
+    kept_score = parts_on_grid(tokenizer, score, roles, {*roles} - {*targets})
     return Prompt(
         tokenizer,
         tokens=conditioning.ids[: np.argmax(is_free)],
@@ -83,11 +73,28 @@ def kept_prompt(
         bar_length=tokenizer.bar_length(score),
         score=kept_score,
         piece=parts_on_grid(tokenizer, score, roles, {*roles}),
-        summary=summary,
+        summary=describe(score, kept_score, conditioning),
         source=SourceFile(name, data, end_tick=first),
         playback=Playback(velocities=median_velocities(tokenizer, score, roles, targets)),
         kept=kept,
     )
+
+
+def describe(
+    score: Score, kept_score: Score, conditioning: ConditioningTokens
+) -> QuantizationSummary:
+    """Return how many notes of the kept parts their tokens hold, and how tracks were read.
+
+    Args:
+        score: the piece with all its parts.
+        kept_score: the kept parts, on the grid.
+    """
+    num_notes = sum(
+        len(track.notes)
+        for track, role in zip(score.tracks, conditioning.roles, strict=True)
+        if role is not None and role not in conditioning.targets
+    )
+    return QuantizationSummary(num_notes, kept_score.num_notes, rules=[*conditioning.rules])
 
 
 def bars_to_write(

@@ -18,12 +18,12 @@ from musicgen.tokenization.chorale.frames import NUM_VOICES, SILENCE, VOICE_CENT
 from musicgen.tokenization.chorale.grammar import LEAD, LEADING
 from musicgen.tokenization.chords.recognition import recognition_tables
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
-from musicgen.tokenization.tokens_per_bar import MAX_TOKENS_PER_BAR
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS
 from musicgen.tokenization.quantization import bin_edges
 from musicgen.tokenization.songs.grammar import part_order
 from musicgen.tokenization.time_signatures import COMMON_TIME
+from musicgen.tokenization.tokens_per_bar import MAX_TOKENS_PER_BAR
 from musicgen.tokenization.transposition import Transposition
 from musicgen.tokenization.whole_bars import MAX_EMPTY_BARS
 
