@@ -18,7 +18,7 @@ from musicgen.midi.abc_fields import (
     read_tempo,
 )
 from musicgen.midi.abc_voice import AbcSettings, AbcVoice
-from musicgen.midi.chord_symbols import chord_marker
+from musicgen.midi.chord_symbols import chord_marker, transposed_marker
 from musicgen.midi.parts import join_parts
 from musicgen.midi.play_order import CODA, TO_CODA, read_endings, read_mark
 from musicgen.midi.score import CHOIR_AAHS
@@ -266,7 +266,8 @@ def _break_rhythm(voice: AbcVoice, signs: str) -> None:
 def _read_words(voice: AbcVoice, text: str) -> None:
     """Obey a chord symbol, or words such as D.C. al Fine."""
     if marker := chord_marker(text):
-        voice.bar.events.append(BarEvent(voice.at, "chord", marker))
+        sounding = transposed_marker(marker, sounding_fifths(0, voice.settings.semitones))
+        voice.bar.events.append(BarEvent(voice.at, "chord", sounding))
     elif mark := read_mark(text):
         voice.bar.marks.add(mark)
 

@@ -2,25 +2,29 @@
 
 import re
 
-# Endings of symbols, and the qualities that markers have; others go by their third.
-_QUALITIES = {
-    "M": ("", "M", "maj", "Maj", "major", "6", "maj6", "69", "6/9", "add9", "2", "add2"),
-    "m": ("m", "mi", "min", "minor", "-", "m6", "min6", "-6", "m69", "madd9"),
-    "7": ("7", "dom7", "9", "11", "13", "7b9", "7#9", "7b5", "7#5", "7#11", "7alt", "+7", "aug7"),
-    "M7": ("M7", "maj7", "Maj7", "ma7", "Δ", "Δ7", "^7", "^", "maj9", "M9", "maj13", "maj7#11"),
-    "m7": ("m7", "mi7", "min7", "-7", "m9", "min9", "m11", "min11", "-9", "m13"),
-    "o": ("o", "dim", "°", "mb5", "m(b5)"),
-    "o7": ("o7", "dim7", "°7"),
-    "/o7": ("ø", "ø7", "m7b5", "min7b5", "-7b5", "m7(b5)", "0", "h7", "/o7"),
-    "+": ("+", "aug", "#5", "(#5)"),
-    "sus2": ("sus2", "sus9"),
-    "sus4": ("sus", "sus4", "7sus4", "7sus", "9sus4", "9sus"),
+_MAJOR, _MINOR = r"(?:[Mm]ajor|[Mm]aj|ma|M|Δ|\^)", r"(?:[Mm]inor|[Mm]in|mi|m|-)"
+_SEVENTH = r"(?:7|9|11|13)"
+_TENSIONS = r"(?:(?:add|no|[b#+-])(?:2|3|4|5|6|9|11|13))*"
+# The first that matches what follows the root decides. Tensions are left out; sixths and ninths
+# without a seventh are triads, for the markers have none.
+_SPELLINGS = {
+    "sus2": rf"{_SEVENTH}?sus[29]",
+    "sus4": rf"4|{_SEVENTH}?sus4?{_TENSIONS}",
+    "/o7": rf"ø7?|h7|0|/o7|{_MINOR}{_SEVENTH}[b-]5",
+    "o7": r"(?:dim|o|°)[79]",
+    "o": rf"dim|o|°|{_MINOR}[b-]5",
+    "+": r"aug|\+5?|#5",
+    "m7": rf"{_MINOR}{_SEVENTH}{_TENSIONS}",
+    "m": rf"{_MINOR}(?:6/9|69|6|/?{_MAJOR}{_SEVENTH})?{_TENSIONS}",
+    "M7": rf"(?:{_MAJOR}{_SEVENTH}|Δ|\^){_TENSIONS}",
+    "7": rf"(?:(?:aug|\+|dom)?{_SEVENTH}\+?|7?alt){_TENSIONS}(?:alt)?",
+    "M": rf"{_MAJOR}?(?:2|5|6/9|69|6)?{_TENSIONS}",
 }
-_QUALITY_OF = {ending: quality for quality, endings in _QUALITIES.items() for ending in endings}
 _LONGEST = 40  # characters
-_NO_CHORDS = ("NC", "N.C.", "N.C", "n.c.", "none")
-_SYMBOL = re.compile(r"([A-G])([#b]?)([^/]*(?:/[^A-G][^/]*)?)(?:/([A-G])([#b]?))?")
-_PLAIN = str.maketrans({"♯": "#", "♭": "b", "−": "-", "△": "Δ", " ": None, "(": None, ")": None})
+_NO_CHORDS = ("NC", "N.C.", "N.C", "n.c.", "N", "none")
+_SYMBOL = re.compile(r"([A-G][#b]?)(.*?)(?:/([A-G][#b]?))?")
+_PLAIN = str.maketrans({"♯": "#", "♭": "b", "−": "-", "△": "Δ", " ": None})
+_FIFTHS = "FCGDAEB"  # ascending
 
 
 def chord_marker(symbol: str) -> str | None:
@@ -28,16 +32,30 @@ def chord_marker(symbol: str) -> str | None:
     if len(symbol) > _LONGEST:
         return None
     plain = symbol.translate(_PLAIN)
+    if plain.startswith("("):  # a chord that may be left out
+        plain = plain[1:].removesuffix(")")
     if plain in _NO_CHORDS:
         return "N_N_N"
     match = _SYMBOL.fullmatch(plain)
     if match is None:
         return None
-    step, sign, ending, bass_step, bass_sign = match.groups()
-    quality = _QUALITY_OF.get(ending)
-    if quality is None:
-        if not re.fullmatch(r"(m|min|-|maj|M|dim|aug|sus|add|no|alt|[0-9#b+,])+", ending):
-            return None
-        quality = "m" if re.match(r"m(?!aj)|-", ending) else "M"
-    root = step + sign
-    return f"{root}_{quality}_{bass_step + bass_sign if bass_step else root}"
+    root, ending, bass = match.groups()
+    ending = re.sub(r"[(),]", "", ending)
+    for quality, spelling in _SPELLINGS.items():
+        if re.fullmatch(spelling, ending):
+            return f"{root}_{quality}_{bass or root}"
+    return None
+
+
+def transposed_marker(marker: str, fifths: int) -> str:
+    """Return the marker of a chord by some fifths higher, spelled as the key by as many is."""
+    root, quality, bass = marker.split("_")
+    if root == "N":
+        return marker
+    return f"{_transposed(root, fifths)}_{quality}_{_transposed(bass, fifths)}"
+
+
+def _transposed(note: str, fifths: int) -> str:
+    signs = note.count("#") - note.count("b")
+    signs, place = divmod(_FIFTHS.index(note[0]) + 7 * signs + fifths, 7)
+    return _FIFTHS[place] + ("#" * signs if signs > 0 else "b" * -signs)

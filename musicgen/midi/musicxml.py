@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from xml.etree.ElementTree import Element
 
-from musicgen.midi.chord_symbols import chord_marker
+from musicgen.midi.chord_symbols import transposed_marker
 from musicgen.midi.drum_staff import drum_on_staff
 from musicgen.midi.musicxml_values import (
-    CHORD_KINDS,
+    marker_of_harmony,
     marks_of_direction,
     marks_of_sound,
     read_fifths,
     read_metre,
     read_number,
-    sign_of,
 )
 from musicgen.midi.parts import join_parts
 from musicgen.midi.play_order import read_endings
@@ -278,15 +277,10 @@ class _PartReader:
             self.bar.events.append(BarEvent(at, "tempo", float(text)))
 
     def _read_harmony(self, harmony: Element) -> None:
-        kind = harmony.findtext("kind") or ""
-        marker = "N_N_N" if kind == "none" else None
-        if step := harmony.findtext("root/root-step"):
-            root = step + sign_of(harmony.findtext("root/root-alter"))
-            bass = harmony.findtext("bass/bass-step") or ""
-            bass += sign_of(harmony.findtext("bass/bass-alter")) if bass else ""
-            marker = chord_marker(root + CHORD_KINDS.get(kind, "") + (f"/{bass}" if bass else ""))
+        marker = marker_of_harmony(harmony)
         if marker:
-            self.bar.events.append(BarEvent(self.at + self._offset(harmony), "chord", marker))
+            sounding = transposed_marker(marker, sounding_fifths(0, self.state.semitones))
+            self.bar.events.append(BarEvent(self.at + self._offset(harmony), "chord", sounding))
 
     def _read_barline(self, barline: Element) -> None:
         ending, repeat = barline.find("ending"), barline.find("repeat")

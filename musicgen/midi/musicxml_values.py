@@ -7,9 +7,9 @@ from xml.etree.ElementTree import Element
 from musicgen.midi.play_order import CODA, DA_CAPO, DAL_SEGNO, FINE, SEGNO, TO_CODA, read_mark
 from musicgen.midi.sheet import Metre
 
-CHORD_KINDS = {
-    "": "",
-    "major": "",
+_QUALITIES = {  # of chords, by their kinds
+    "": "M",
+    "major": "M",
     "minor": "m",
     "augmented": "+",
     "diminished": "o",
@@ -20,7 +20,7 @@ CHORD_KINDS = {
     "augmented-seventh": "7",
     "half-diminished": "/o7",
     "major-minor": "m",
-    "major-sixth": "",
+    "major-sixth": "M",
     "minor-sixth": "m",
     "dominant-ninth": "7",
     "major-ninth": "M7",
@@ -33,7 +33,7 @@ CHORD_KINDS = {
     "minor-13th": "m7",
     "suspended-second": "sus2",
     "suspended-fourth": "sus4",
-    "power": "",
+    "power": "M",
 }
 _MARKS = {  # by attributes of sounds
     "segno": SEGNO,
@@ -83,8 +83,21 @@ def read_number(text: str, what: str, *, sign: bool = False) -> Fraction:
     return Fraction(text.removesuffix("."))
 
 
-def sign_of(alter: str | None) -> str:
-    return {"1": "#", "-1": "b"}.get((alter or "").strip(), "")
+def marker_of_harmony(harmony: Element) -> str | None:
+    """Return the marker of a chord symbol, as it is printed; None if it names no root."""
+    kind = harmony.findtext("kind") or ""
+    if kind == "none":
+        return "N_N_N"
+    root, bass = (_note_of_chord(harmony, name) for name in ("root", "bass"))
+    return f"{root}_{_QUALITIES.get(kind, 'M')}_{bass or root}" if root else None
+
+
+def _note_of_chord(harmony: Element, name: str) -> str:
+    """Return the root or the bass of a chord symbol, such as Bb; empty if it has none."""
+    step = (harmony.findtext(f"{name}/{name}-step") or "").strip()
+    alter = (harmony.findtext(f"{name}/{name}-alter") or "").strip()
+    signs = {"2": "##", "1": "#", "-1": "b", "-2": "bb"}
+    return step + signs.get(alter, "") if step in [*"ABCDEFG"] else ""
 
 
 def read_metre(time: Element) -> Metre | None:

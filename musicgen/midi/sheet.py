@@ -102,7 +102,7 @@ class Sheet:
             tracks,
             np.array([(later(tick), bpm) for tick, bpm in _changes(self.tempos)], TEMPO),
             list(_time_signatures(bars, self.end + pickup)),
-            [Marker(tick + pickup, text) for tick, text in sorted(self.markers)],
+            [Marker(tick + pickup, text) for tick, text in sorted({*self.markers})],
             self.repairs,
             [KeySignature(later(tick), key) for tick, key in _common_keys(self.keys)],
         )
