@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +19,7 @@ from musicgen.generation.form import lag_bias
 from musicgen.generation.kept_parts import kept_prompt
 from musicgen.generation.logits_processors import Processor
 from musicgen.generation.make_prompt import empty_prompt, make_prompt
-from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompt import Prompt, tracks_with_notes
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling_params import SamplingParams
@@ -155,7 +155,7 @@ class MusicModel:
                 return self._kept_prompt(score, data, name, prompt_bars, piece)
             score = self._with_chords(self.tokenizer.normalise_rhythm(score))
             prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, tempo)
-        programs = piece.programs(self.tokenizer)
+        programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
         return replace(prompt, playback=replace(prompt.playback, programs=programs))
 
     def _empty_prompt(self, piece: PieceParams) -> Prompt:
@@ -247,7 +247,8 @@ class MusicModel:
             )
         if request.piece.key_signatures and not self.tokenizer.families.get("Key"):
             raise UserError("key needs a model with tokens of keys (tokenizer=songs)")
-        request.piece.programs(self.tokenizer)  # refuses those that it has not
+        if isinstance(request.piece.program, Mapping):
+            request.piece.programs(self.tokenizer, ())  # refuses tracks that it has not
         return request
 
     def generate(

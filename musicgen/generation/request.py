@@ -1,7 +1,7 @@
 """What to generate and how: one request, from the command line, Python and callbacks alike."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -41,8 +41,8 @@ class PieceParams:
         tempo: quarters a minute from the prompt's end on, or from the beginning without a prompt;
             the model reads the prompt at it. With `fix_tempo` it stays. None: the prompt's.
         program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin;
-            for a model of several tracks, those of some by name. The prompt in its own file keeps
-            its programs. None: those of the prompt, or of the tokenizer.
+            if several tracks play, those of some by name. The prompt in its own file keeps its
+            programs. None: those of the prompt, or of the tokenizer.
         keep: voices or parts of the prompt, by name, to which the others are written anew; the
             prompt is a whole piece then. For models in which these parts may come first.
         rewrite: bars of a whole piece that are written anew, without the parts in `keep`, such as
@@ -77,6 +77,8 @@ class PieceParams:
                 raise ParameterError(name, getattr(self, name), WHOLE_PIECE)
         # Wrong values raise here.
         _ = self.progression, self.rewritten_bars, self.key_signatures
+        if self.program is not None and not isinstance(self.program, Mapping):
+            program_number(self.program)
 
     @property
     def is_whole_piece(self) -> bool:
@@ -104,22 +106,26 @@ class PieceParams:
         """The chords of each bar that is added, as `parse_progression` returns them."""
         return None if self.chords is None else parse_progression(self.chords)
 
-    def programs(self, tokenizer: Tokenizer) -> dict[int, int]:
+    def programs(self, tokenizer: Tokenizer, playing: Sequence[int]) -> dict[int, int]:
         """Return the program of each decoded track that `program` names, by index.
 
+        A program without a name is that of the only pitched track, or of the only one that plays.
+
+        Args:
+            playing: indices of the decoded tracks that play in the prompt.
+
         Raises:
-            ParameterError: there is no such track or program.
+            ParameterError: there is no such track or program, or it may be that of several tracks.
         """
         if self.program is None:
             return {}
         tracks = tokenizer.decode(tokenizer.start_tokens()).tracks
         pitched = {track.name.lower(): i for i, track in enumerate(tracks) if not track.is_drum}
-        by_name = self.program
-        if len(pitched) == 1 and not isinstance(self.program, Mapping):
-            by_name = dict.fromkeys(pitched, self.program)
-        if not isinstance(by_name, Mapping) or any(
-            str(name).lower() not in pitched for name in by_name
-        ):
+        by_name, is_clear = self.program, True
+        if not isinstance(self.program, Mapping):
+            meant = [name for name, i in pitched.items() if i in playing or len(pitched) == 1]
+            by_name, is_clear = dict.fromkeys(meant, self.program), len(meant) == 1
+        if not is_clear or any(str(name).lower() not in pitched for name in by_name):
             names = ", ".join(tracks[i].name for i in pitched.values())
             raise ParameterError("program", self.program, f"expected {{PART: Violin}}, of {names}")
         return {

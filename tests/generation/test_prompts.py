@@ -193,6 +193,19 @@ def test_programs_begin_behind_the_prompt(continued):
     assert continued("remi", program="violin")[0].score.tracks[0].program == 40
 
 
+def test_a_program_without_a_name_is_that_of_the_only_track_that_plays(continued):
+    piece, _ = continued("groove2groove", "one note", None, program="Violin")
+    programs = {track.name: track.program for track in piece.score.tracks}
+    assert programs["Piano"] == 40
+    assert {programs["Bass"], programs["Guitar"], programs["Strings"]}.isdisjoint({40})
+    with pytest.raises(
+        UserError, match=r"program=Violin: expected \{PART: Violin\}, of Bass, Guitar"
+    ):
+        continued("groove2groove", "band", None, program="Violin")  # bass and piano play
+    with pytest.raises(UserError, match=r"program=Violin: expected \{PART: Violin\}"):
+        music_model(TOKENIZERS["groove2groove"]).generate(program="Violin")
+
+
 @pytest.mark.parametrize(("key", "chord"), [("Gb", "Cb_M"), ("F#", "B_M"), ("C#", "B_M")])
 def test_chords_and_keys_are_spelled_in_the_signature_of_the_prompt(key, chord):
     model = music_model(frozen_tokenizers()["songs"])
