@@ -117,7 +117,13 @@ def write_report(
     if cfg.report:
         others = [n for n in notices if not any(n in piece.notices for piece in shown)]
         title = generated_files.report_title(pieces)
-        page = render_report(title=title, pieces=shown, metadata=settings, notices=others)
+        page = render_report(
+            title=title,
+            pieces=shown,
+            metadata=settings,
+            notices=others,
+            explanation=generated_files.explain_figures(shown),
+        )
         write_text(out / REPORT, page)
     count = f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added"
     log(f"{count}, {new_tokens / seconds:,.1f} a second")

@@ -2,16 +2,23 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from musicgen.evaluation.names import MATCH_SOURCE, PIECE_MEASURES, TRAINING_MATCH
+from musicgen.evaluation.names import (
+    MATCH_SOURCE,
+    PIECE_MEASURES,
+    SIMILARITY_MEANINGS,
+    TRAINING_MATCH,
+)
 from musicgen.evaluation.originality import TrainingMatches
 from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation
+from musicgen.generation.kept_parts import is_chord
 from musicgen.generation.make_prompt import FROM_NOTHING
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import Prompt
@@ -20,6 +27,7 @@ from musicgen.metrics.style import SIMILARITIES, style_similarity
 from musicgen.midi import TICKS_PER_BEAT, Score, loads, without_suffix
 from musicgen.report import Mark, ReportPiece
 from musicgen.text import pluralize
+from musicgen.tokenization.quantization import to_grid
 
 MAX_STEM_BYTES = 200  # of the name of a file; most file systems allow 255 bytes for all of it
 
@@ -78,7 +86,7 @@ def write_manifest(
         shown.append(
             ReportPiece(
                 title=f"{without_suffix(prompt.name)}, {kind} {continuation.sample + 1}",
-                score=score,
+                score=with_prompt_chords(score, continuation, prompt_end),
                 prompt_end=prompt_end,
                 midi_file=file,
                 metadata={k: value for k, value in entry.items() if k not in PIECE_MEASURES},
@@ -92,6 +100,25 @@ def write_manifest(
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": entries}
     write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     return shown
+
+
+def with_prompt_chords(score: Score, continuation: Continuation, prompt_end: int) -> Score:
+    """Return the score of a file with the chords that the model read over the prompt.
+
+    If the prompt of the file has chords of its own, these stay alone.
+
+    Args:
+        prompt_end: the file's tick at which the prompt ends.
+    """
+    if any(is_chord(marker) and marker.tick < prompt_end for marker in score.markers):
+        return score
+    end = continuation.prompt.end_tick
+    found = []
+    for marker in continuation.score.markers:
+        before_end = to_grid(np.array(end - marker.tick), score.ticks_per_beat, TICKS_PER_BEAT)
+        if is_chord(marker) and 0 < before_end <= prompt_end:
+            found.append(marker._replace(tick=prompt_end - int(before_end)))
+    return replace(score, markers=sorted([*found, *score.markers]))
 
 
 def _match_marks(match: Match, prompt_end: int, ticks_per_beat: int) -> list[Mark]:
@@ -142,6 +169,20 @@ def report_title(continuations: list[Continuation]) -> str:
     count = pluralize(len(continuations), kind)
     originals = " and ".join(names) if len(names) <= 2 else f"{len(names)} pieces"
     return f"{count} of {originals}"
+
+
+def explain_figures(pieces: list[ReportPiece]) -> str:
+    """Return what the similarities of some pieces mean, in two sentences; "" without any."""
+    shown = {name for piece in pieces for name in piece.measures}
+    meanings = [f"{name}: {what}" for name, what in SIMILARITY_MEANINGS.items() if name in shown]
+    if not meanings:
+        return ""
+    return (
+        "The figures below a piece compare its new bars with the whole piece of the prompt. "
+        f"{'; '.join(meanings)}. 1 means equal histograms, 0 that nothing is shared. The later "
+        "bars of songs have an onset-duration similarity of .85 to their own piece, and of .42 to "
+        "an unrelated one."
+    )
 
 
 def cut_short(model: MusicModel, bars: int | None, continuations: list[Continuation]) -> str:

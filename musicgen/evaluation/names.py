@@ -33,6 +33,14 @@ MATCH_SOURCE = "match found in"
 PIECE_MEASURES = (*SIMILARITIES.values(), TRAINING_MATCH, MATCH_SOURCE)
 """The measures that the report shows for each piece."""
 
+SIMILARITY_MEANINGS = {
+    SIMILARITIES["onset_duration"]: "rhythm (where notes begin in a bar, and how long they last)",
+    SIMILARITIES["time_pitch"]: "melody and harmony (the interval of two notes, and their lag)",
+    SIMILARITIES["onset_velocity"]: "accents (where notes begin in a bar, and how loud they are)",
+    SIMILARITIES["onset_drum"]: "drum patterns (which drums are struck where in a bar)",
+}
+"""What each similarity compares."""
+
 TRIGRAM = "trigram model"
 TRAINING_PIECES = "training pieces"
 INITIAL_WEIGHTS = "initial weights"

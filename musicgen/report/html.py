@@ -56,6 +56,7 @@ def render_report(
     metadata: Metadata,
     notices: Sequence[str] = (),
     summary: str = "",
+    explanation: str = "",
 ) -> str:
     """Return the HTML of a report.
 
@@ -65,6 +66,7 @@ def render_report(
         metadata: settings, seed, checkpoint and speed, which are folded.
         notices: sentences about all pieces, such as that a limit was reached.
         summary: HTML above the pieces.
+        explanation: sentences on the measures of the pieces.
     """
     return render_page(
         asset("page.html"),
@@ -75,6 +77,7 @@ def render_report(
         summary=summary,
         metadata=fold("How these were made", metadata_list(metadata)),
         contents=_contents_table(pieces) if len(pieces) > 1 else "",
+        explanation=f'<p class="summary">{text(explanation)}</p>' if explanation else "",
         pieces="\n".join(_piece(index, piece) for index, piece in enumerate(pieces)),
     )
 

@@ -1,0 +1,53 @@
+"""What the report of generate.py shows besides the notes: chords over the prompt, and words."""
+
+import pytest
+
+from musicgen.evaluation.generated_files import explain_figures, write_manifest
+from musicgen.midi import Marker, Score, Track, notes_from, write
+from musicgen.report import ReportPiece, render_report
+from tests.generation.builders import music_model
+from tests.tokenizers import frozen_tokenizers
+
+TRIADS = [(60, 64, 67), (65, 69, 72), (55, 59, 62), (60, 64, 67)]
+CHORDS = [
+    (0, "C_M"),
+    (960, "F_M"),
+    (1920, "G_M"),
+    (2880, "C_M"),
+]  # of four bars of 240 ticks a beat
+
+
+def piece(markers=()):
+    rows = [(960 * bar, 960, p, 70) for bar, chord in enumerate(TRIADS) for p in chord]
+    return Score(240, [Track("Piano", notes=notes_from(rows))], markers=[*markers])
+
+
+@pytest.mark.parametrize(
+    ("bars", "markers", "expected"),
+    [
+        (4, [], CHORDS),
+        (2, [], CHORDS[:2]),
+        (4, [Marker(0, "A_m_A")], [(0, "A_m_A")]),
+    ],
+)
+def test_the_report_has_the_chords_that_the_model_read(tmp_path, bars, markers, expected):
+    write(piece(markers), tmp_path / "song.mid")
+    model = music_model(frozen_tokenizers()["songs"], "auto")
+    (done,) = model.generate(tmp_path / "song.mid", prompt_bars=bars, bars=2, max_new_tokens=40)
+    written = done.midi_file()
+    (shown,) = write_manifest(tmp_path, {"song_0.mid": (done, written)}, {}, {}, [])
+    assert shown.prompt_end == 960 * bars
+    before = [(m.tick, m.text) for m in shown.score.markers if m.tick < shown.prompt_end]
+    assert before == expected
+
+
+def test_the_report_says_what_its_figures_mean():
+    measures = {"onset-duration similarity": 0.7, "time-pitch similarity": 0.4}
+    shown = [ReportPiece("a", piece(), 0, None, {}, measures)]
+    words = explain_figures(shown)
+    assert "onset-duration similarity: rhythm (" in words
+    assert "time-pitch similarity: melody and harmony (" in words
+    assert "drum" not in words
+    page = render_report(title="t", pieces=shown, metadata={}, explanation=f"{words}<b>")
+    assert f'<p class="summary">{words}&lt;b&gt;</p>' in page
+    assert explain_figures([ReportPiece("a", piece(), 0, None, {})]) == ""
