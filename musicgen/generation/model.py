@@ -20,7 +20,12 @@ from musicgen.generation.kept_parts import kept_prompt
 from musicgen.generation.logits_processors import Processor
 from musicgen.generation.make_prompt import empty_prompt, make_prompt
 from musicgen.generation.prompt import Prompt, tracks_with_notes
-from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
+from musicgen.generation.request import (
+    KEY_OF_PROMPT,
+    DecodingParams,
+    GenerationRequest,
+    PieceParams,
+)
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import Score, as_score, music_name
@@ -149,9 +154,10 @@ class MusicModel:
             tempo = piece.tempo
             if tempo is None and found.source != FILE:
                 tempo = pace_of(score, prompt_bars)
-            if piece.key_signatures:
-                score = replace(score, key_signatures=piece.key_signatures)
+            if piece.key is not None and not piece.is_whole_piece:
+                raise ParameterError("key", piece.key, KEY_OF_PROMPT)
             if piece.is_whole_piece:
+                score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
                 return self._kept_prompt(score, data, name, prompt_bars, piece)
             score = self._with_chords(self.tokenizer.normalise_rhythm(score))
             prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, tempo)

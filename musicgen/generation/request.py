@@ -36,8 +36,9 @@ class PieceParams:
         section_bars: bars in a section of `form`.
         chords: the chords of what is added, such as `C Am F G`, see `parse_progression`; they begin
             again when they end. For tokens with chords. None: the model chooses.
-        key: of what is written, such as Eb, F#m or a number of sharps (of flats if below 0), for
-            tokens with keys; None: the prompt's.
+        key: of a piece from nothing, or the key signature of a piece of which parts are kept, such
+            as Eb, F#m or a number of sharps (of flats if below 0), for tokens with keys. A
+            continuation stays in the key of its prompt. None: the model's, or that of the piece.
         tempo: quarters a minute from the prompt's end on, or from the beginning without a prompt;
             the model reads the prompt at it. With `fix_tempo` it stays. None: the prompt's.
         program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin;
@@ -133,6 +134,10 @@ class PieceParams:
         }
 
 
+KEY_OF_PROMPT = (
+    "expected no prompt with it, for a continuation stays in the key of its prompt; transpose the "
+    "prompt first"
+)
 WHOLE_PIECE = "expected to be left out with keep and rewrite: the piece decides it"
 
 

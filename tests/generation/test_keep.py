@@ -367,6 +367,7 @@ SONG, TUNES = accompanied(), song()
         (SONG, SONGS, {"rewrite": "3-9"}, "rewrite: expected some of its 4 bars"),
         (SONG, SONGS, {"rewrite": "3-2"}, "rewrite=3-2: expected bars from 1, such as 9-12"),
         (SONG, SONGS, {"rewrite": "2", "prompt_bars": 4}, "prompt_bars=4: expected no rewrite"),
+        (SONG, SONGS, {"key": "Eb"}, "key=Eb: expected no prompt.*; transpose the prompt first"),
         (SONG, SONGS, {"key": "H"}, "key=H: expected a key such as C"),
         (SONG, SONGS, {"keep": "voice", "prompt_bars": 4}, "nothing is left to write"),
         (TUNES, CHORALE, {"keep": "flute"}, "expected one to three of Soprano, Alto, Tenor, Bass"),
