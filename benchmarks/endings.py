@@ -32,9 +32,8 @@ def main() -> None:
     paths = evenly_spaced(find_music(args.folder), args.prompts)
     scores = [score for score in map(read, paths) if len(score.bar_starts()) > NUM_BARS]
     model = musicgen.load(args.model)
-    pieces = model.generate(
-        scores, prompt_bars=4, bars=8, ending="close", num_samples=args.samples, seed=0
-    )
+    options = {"bars": 8, "ending": "close", "num_samples": args.samples, "seed": 0}
+    pieces = model.generate(scores, prompt_bars=4, performance="none", **options)
     keys = [find_key(pitched_notes(score.clip(0, int(score.bar_starts()[4])))) for score in scores]
     on_tonic = [ends_on_tonic(piece.score, key_of(piece)) for piece in pieces]
     found = {

@@ -41,13 +41,13 @@ def rows(name: str) -> Iterator[dict[str, Any]]:
         prompts = [in_c(path) for path in paths]
     model = musicgen.load(name)
     options: dict[str, Any] = {"prompt_bars": 4, "bars": BARS}
-    free = [piece.new_score for piece in model.generate(prompts, **options)]
+    free = [piece.new_on_grid for piece in model.generate(prompts, **options)]
     for progression in PROGRESSIONS:
         pieces = model.generate(prompts, chords=progression, **options)
         asked = np.resize([bar[0] for bar in parse_progression(progression)], BARS)
         row = {
             "chords": progression,
-            "with_chords": shares([piece.new_score for piece in pieces], asked),
+            "with_chords": shares([piece.new_on_grid for piece in pieces], asked),
             "without": shares(free, asked),
         }
         print(row, flush=True)

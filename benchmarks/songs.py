@@ -141,7 +141,7 @@ def summaries(pieces: Sequence[Continuation], samples: int, steps_per_beat: int)
         own, unrelated = (
             x.piece.clip(x.end_tick, x.end_tick + ticks) for x in (prompt, pieces[other].prompt)
         )
-        music = {"generated": piece.new_score, "originals": own, "unrelated": unrelated}
+        music = {"generated": piece.new_on_grid, "originals": own, "unrelated": unrelated}
         sides = {side: measures(piece, score) for side, score in music.items()}
         sides["generated"] |= checks(piece)
         values.append(sides)
@@ -197,7 +197,7 @@ def checks(piece: Continuation) -> dict[str, float]:
 
 def matches(data: EncodedCorpus, pieces: Sequence[Continuation]) -> list[Row]:
     """Return the row of the longest matches with the training set."""
-    scores = {str(i): piece.new_score for i, piece in enumerate(pieces)}
+    scores = {str(i): piece.new_on_grid for i, piece in enumerate(pieces)}
     found = training_matches(data, scores, len(pieces))
     sides = (found.generated, found.held_out)
     lengths = [[match.num_notes for match in side.values()] for side in sides]

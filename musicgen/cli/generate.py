@@ -84,7 +84,7 @@ def main(cfg: DictConfig) -> None:
         finally:  # also if the command is stopped
             if done:
                 pieces = {name: done[name] for name in names.values() if name in done}
-                music = {name: piece.new_score for name, (piece, _) in pieces.items()}
+                music = {name: piece.new_on_grid for name, (piece, _) in pieces.items()}
                 matches = None
                 if training_data is not None:
                     matches = training_matches(training_data, music, 0)
@@ -157,7 +157,9 @@ def read_prompts(
     prompts, errors, bars = [], [], default if cfg.prompt_bars == "auto" else cfg.prompt_bars
     for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
-            prompts.append(model.prompt(sources[name](), name, bars, request, cfg.beats))
+            prompts.append(
+                model.prompt(sources[name](), name, bars, request, cfg.beats, cfg.performance)
+            )
         except UserError as error:
             errors.append(str(error))
     if not prompts:

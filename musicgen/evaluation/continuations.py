@@ -114,7 +114,7 @@ def compare_continuations(continuations: Sequence[Continuation]) -> list[Compari
     """
     pairs = []
     for continuation in continuations:
-        prompt, music = continuation.prompt, continuation.new_score
+        prompt, music = continuation.prompt, continuation.new_on_grid
         beats = prompt.end_tick / TICKS_PER_BEAT
         pairs.append(Pair(prompt.name, prompt.name, music, prompt.piece, beats))
     generated, originals = {}, {}
@@ -178,7 +178,7 @@ def write_continuations(
         file = names[id(each.prompt), each.sample]
         files[file] = each, each.midi_file()
         write_bytes(folder / file, files[file][1][0])
-    scores = {file: each.new_score for file, (each, _) in files.items()}
+    scores = {file: each.new_on_grid for file, (each, _) in files.items()}
     matches = training_matches(data, scores, MAX_HELD_OUT)
     settings = {"checkpoint": str(model.path), **asdict(task.request)}
     references = task.split if task.split in SPLITS else None

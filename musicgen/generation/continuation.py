@@ -16,6 +16,7 @@ from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, dumps, extend, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.midi.extension import find_parts
 from musicgen.midi.io import to_library
+from musicgen.midi.pedal import PedalBar
 from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import sort_notes
 from musicgen.text import pluralize
@@ -79,6 +80,11 @@ class Continuation:
                 if index not in self.prompt.kept.targets:
                     track.notes = track.notes[:0]
         return new
+
+    @property
+    def new_on_grid(self) -> Score:
+        """`new_score` on the grid, as the model wrote it, for measures of rhythm."""
+        return replace(self, score=self.prompt.decode(self.tokens)).new_score
 
     @property
     def notice(self) -> str:
@@ -186,7 +192,8 @@ class Continuation:
         """Return the prompt's own file with the music that was added."""
         prompt, source = self.prompt, self.prompt.source
         if prompt.kept is not None:
-            return replace_notes(data, prompt.kept.source, score, prompt.kept.span)
+            keeps_pedal = prompt.playback.performance is not None
+            return replace_notes(data, prompt.kept.source, score, prompt.kept.span, keeps_pedal)
         return extend(
             data,
             source.end_tick,
@@ -195,7 +202,20 @@ class Continuation:
             whole=source.is_whole,
             sustain=source.bar_ticks,
             programs=prompt.playback.programs,
+            pedal_bars=self._pedal_bars(),
         )
+
+    def _pedal_bars(self) -> list[PedalBar]:
+        """Return the bars that were added, with those of the file whose pedal they repeat."""
+        performance = self.prompt.playback.performance
+        if performance is None:
+            return []
+        lines = self.new_score.bar_starts()
+        ends = np.append(lines[1:], max(self.new_score.end, lines[-1] + 1))
+        models = performance.model_bars(len(lines))
+        model_firsts, model_ends = performance.bar_ticks[models], performance.bar_ticks[models + 1]
+        columns = (column.tolist() for column in (lines, ends, model_firsts, model_ends))
+        return [PedalBar(*bar) for bar in zip(*columns, strict=True)]
 
     def _added(self) -> Score:
         """Return the continuation alone, with its changes of tempo, time signature and chord."""

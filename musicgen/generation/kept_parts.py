@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from musicgen.errors import UserError, errors_name
+from musicgen.generation.performance import BarMap, Performance
 from musicgen.generation.prompt import KeptParts, Playback, Prompt, SourceFile, median_velocities
 from musicgen.generation.signatures import on_grid
 from musicgen.midi import Marker, Score
@@ -95,6 +96,30 @@ def describe(
         if role is not None and role not in conditioning.targets
     )
     return QuantizationSummary(num_notes, kept_score.num_notes, rules=[*conditioning.rules])
+
+
+def with_performance(prompt: Prompt) -> Prompt:
+    """Return a prompt that keeps parts of a piece, with the way in which the piece is played."""
+    kept, tokenizer = prompt.kept, prompt.tokenizer
+    assert kept is not None
+    source, conditioning = kept.source, kept.conditioning
+    lines, _, _ = bars_to_write(source, prompt.name, (0, None))
+    lines_in_bars = relocate(np.array(lines), conditioning.places)
+    ticks, in_bars = conditioning.places
+    performance = Performance.of(
+        source,
+        tokenizer.normalise_rhythm(source),
+        conditioning.roles,
+        BarMap(
+            ticks,
+            in_bars * tokenizer.steps_per_beat / source.ticks_per_beat,
+            to_grid(lines_in_bars, tokenizer.steps_per_beat, source.ticks_per_beat),
+            tokenizer.steps_per_beat,
+        ),
+        has_kept=True,
+        has_velocities=not tokenizer.families.get("Velocity"),
+    )
+    return replace(prompt, playback=replace(prompt.playback, performance=performance))
 
 
 def bars_to_write(

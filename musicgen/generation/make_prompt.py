@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from musicgen.errors import UserError
+from musicgen.generation.performance import BarMap, Performance
 from musicgen.generation.prompt import Playback, Prompt, SourceFile, median_velocities
 from musicgen.generation.signatures import other_time_signature, signatures_of, with_signatures
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score, TimeSignature
@@ -93,12 +94,15 @@ def make_prompt(
     prompt_bars: int | None,
     data: bytes | None = None,
     tempo: float | None = None,
+    played: Score | None = None,
 ) -> Prompt:
     """Return the first `prompt_bars` of a piece (None: all) from the first bar that has a note.
 
     Args:
         data: the MIDI file that the score was read from.
         tempo: in quarters a minute, instead of the score's.
+        played: the same notes as they were played, whose performance new notes take over; None:
+            new notes are on the grid and of one velocity.
 
     Raises:
         UserError: the piece has no note that the vocabulary can represent.
@@ -129,7 +133,25 @@ def make_prompt(
             is_whole=extent.is_whole,
             time_signature=signature,
         ),
-        playback=Playback(tempo, velocities=velocities),
+        playback=Playback(
+            tempo,
+            velocities=velocities,
+            performance=None if played is None else performance_of(piece, extent, played),
+        ),
+    )
+
+
+def performance_of(piece: Piece, extent: Extent, played: Score) -> Performance | None:
+    """Return how the bars of a prompt are played; None if they have no notes."""
+    tokenizer, end = piece.tokenizer, extent.start_time + extent.end_time
+    bars = piece.bars[(piece.bars >= extent.start_time) & (piece.bars < end)]
+    return Performance.of(
+        played,
+        piece.score,
+        [tokenizer.find_track(track) for track in played.tracks],
+        BarMap(piece.lines, piece.line_steps, np.append(bars, end), tokenizer.steps_per_beat),
+        has_kept=False,
+        has_velocities=not tokenizer.families.get("Velocity"),
     )
 
 

@@ -16,7 +16,7 @@ from musicgen.generation.beats import AUTO, FILE, on_beats, pace_of
 from musicgen.generation.constraints import Constraint
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias
-from musicgen.generation.kept_parts import kept_prompt
+from musicgen.generation.kept_parts import kept_prompt, with_performance
 from musicgen.generation.logits_processors import Processor
 from musicgen.generation.make_prompt import empty_prompt, make_prompt
 from musicgen.generation.prompt import Prompt, tracks_with_notes
@@ -128,6 +128,7 @@ class MusicModel:
         prompt_bars: int | None = None,
         request: GenerationRequest | None = None,
         beats: str = AUTO,
+        performance: str = "prompt",
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
@@ -142,7 +143,11 @@ class MusicModel:
             beats: of music that was played, see `on_beats`: `auto` finds them if the notes lie on
                 no grid of the file's ticks, `file` takes those of the file, and a path names a text
                 file of beats. The music sounds as before, and goes on at the pace of its last bars.
+            performance: `prompt`: new notes take over velocities, deviations from the grid and
+                articulation from the prompt's notes, and its pedal goes on; `none`: new notes are
+                on the grid, of one velocity in each track.
         """
+        check_choice("performance", performance, ("prompt", "none"))
         piece = (request or self.request()).piece
         if music is None:
             prompt = self._empty_prompt(piece)
@@ -158,9 +163,10 @@ class MusicModel:
                 raise ParameterError("key", piece.key, KEY_OF_PROMPT)
             if piece.is_whole_piece:
                 score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
-                return self._kept_prompt(score, data, name, prompt_bars, piece)
+                return self._kept_prompt(score, data, name, prompt_bars, piece, performance)
+            played = score if performance == "prompt" else None
             score = self._with_chords(self.tokenizer.normalise_rhythm(score))
-            prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, tempo)
+            prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, tempo, played)
         programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
         return replace(prompt, playback=replace(prompt.playback, programs=programs))
 
@@ -177,11 +183,12 @@ class MusicModel:
         name: str,
         prompt_bars: int | None,
         piece: PieceParams,
+        performance: str,
     ) -> Prompt:
         check_int("prompt_bars", prompt_bars, 0, none_means="none of the target parts")
         if piece.rewritten_bars and prompt_bars is not None:
             raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
-        return kept_prompt(
+        prompt = kept_prompt(
             self.tokenizer,
             score,
             name,
@@ -191,6 +198,7 @@ class MusicModel:
             progression=piece.progression,
             data=data,
         )
+        return with_performance(prompt) if performance == "prompt" else prompt
 
     def _with_chords(self, score: Score) -> Score:
         """Return a score with its chords, from the source that training used."""
@@ -263,6 +271,7 @@ class MusicModel:
         *,
         prompt_bars: int | None = None,
         beats: str = AUTO,
+        performance: str = "prompt",
         logits_processors: Sequence[Processor] = (),
         constraints: Sequence[Constraint] = (),
         **options: Any,
@@ -278,7 +287,7 @@ class MusicModel:
                 or one; None is a new piece.
             prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
                 which the other parts are kept, too; None: none.
-            beats: of prompts that were played: auto, file, or the path of a file, see `prompt`.
+            beats, performance: how prompts that were played are read and continued, see `prompt`.
             logits_processors: functions of the tokens so far [B, L] and the logits [B, V] to new
                 logits, called after those of the options, see `LogitsProcessor`.
             constraints: which tokens may come, in addition to those of the options, see
@@ -303,6 +312,7 @@ class MusicModel:
                 prompt_bars,
                 request,
                 beats,
+                performance,
             )
             for i, each in enumerate(prompts)
         ]

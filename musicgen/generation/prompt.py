@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.generation.performance import Performance
 from musicgen.generation.signatures import with_signatures
 from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
 from musicgen.midi.key import note_names
@@ -46,11 +47,13 @@ class Playback:
         tempo: in quarters a minute, at which the continuation begins; None: that of the prompt.
         programs: General MIDI programs of decoded tracks, by index, instead of the tokenizer's.
         velocities: of the notes of decoded tracks, by index, where the tokens have none.
+        performance: how the prompt is played, which new notes take over; None: they do not.
     """
 
     tempo: float | None = None
     programs: Mapping[int, int] = field(default_factory=dict)
     velocities: Mapping[int, int] = field(default_factory=dict)
+    performance: Performance | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +141,7 @@ class Prompt:
         return f"{self.name}: {self.summary.describe()}" if self.summary.lossy else ""
 
     def decode(self, tokens: IntArray) -> Score:
-        """Return the music of ids [L] that begin with those of the prompt.
+        """Return the music of ids [L] that begin with those of the prompt, on the grid.
 
         It has the prompt's tempo and time signature, and its `playback`. Chords are spelled by the
         prompt's key signature, else in its key, else in that of the music.
@@ -153,6 +156,13 @@ class Prompt:
         if names := note_names(self.score) or note_names(score):
             score.markers = [m._replace(text=spelled(m.text, names)) for m in score.markers]
         return score
+
+    def perform(self, score: Score, seed: int) -> Score:
+        """Return decoded music with new notes that are played like those of the prompt."""
+        if self.playback.performance is None:
+            return score
+        tracks = self.kept.targets if self.kept else range(len(score.tracks))
+        return self.playback.performance.play(score, self.end_tick, tracks, seed)
 
 
 def tracks_with_notes(score: Score) -> list[int]:

@@ -180,7 +180,9 @@ class Sampler:
         end = int(self.tokenizer.times(tokens).max()) + 1
         end = min(self.request.end_time(prompt) or end, end)
         num_bars = -(-(end - prompt.end_time) // prompt.bar_length)
-        return Continuation(prompt, sequence.sample, tokens, prompt.decode(tokens), num_bars)
+        key = NoiseKey((self.request.decoding.seed, RandomStream.PERFORMANCE, sequence.sample))
+        score = prompt.perform(prompt.decode(tokens), key.seed)
+        return Continuation(prompt, sequence.sample, tokens, score, num_bars)
 
 
 class History:

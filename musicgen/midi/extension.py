@@ -22,11 +22,13 @@ from musicgen.midi.events import (
     number_bytes,
 )
 from musicgen.midi.io import dumps
+from musicgen.midi.pedal import PedalBar, repeat_pedal
 from musicgen.midi.roles import names_drums
 from musicgen.midi.score import NOTE, NoteArray, Score, Track
 from musicgen.midi.tracks import (
     CENTRE,
     LEVELS,
+    SUSTAIN,
     WHEEL,
     ChannelPitch,
     MidiFile,
@@ -119,6 +121,7 @@ def extend(
     whole: bool,
     sustain: int,
     programs: Mapping[int, int] | None = None,
+    pedal_bars: Sequence[PedalBar] = (),
 ) -> bytes:
     """Return a MIDI file that begins like `data` and continues with `music` from tick `end`.
 
@@ -126,18 +129,17 @@ def extend(
     - Notes that sound at `end` keep their length for `sustain` ticks at most, and end earlier if
       `music` strikes them again. Notes without a note-off, pedals and pitch bends end at `end`.
     - Volume and expression return to the values that the last note before `end` had.
-    - New notes go to the part (track and channel) that has their role. If several parts have played
-      it, `find_parts` chooses. If none has it, they go to a new track on a free channel; a file of
-      format 0 then becomes one of format 1.
+    - New notes go to the part (track and channel) that has their role; `find_parts` chooses from
+      several. Without one they go to a new track on a free channel: format 0 becomes format 1.
 
     Args:
         music: from tick 0 on, in any resolution; its tempi and metres are changes.
-        find_track: returns the index of the track of `music` with the role of a part, None if there
-            is none.
+        find_track: returns the index of the track of `music` with the role of a part, or None.
         whole: keep the file's events from `end` on, too; without it, they are left out.
         sustain: ticks for which notes may sound on from `end`.
         programs: General MIDI programs of tracks of `music`, by index, which their parts of the
             file change to at `end`.
+        pedal_bars: bars of `music`, and the bars of the file whose sustain pedal they repeat.
 
     Raises:
         UserError: the file cannot be extended: says why.
@@ -147,8 +149,9 @@ def extend(
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
     file_tracks = [FileTrack.before(file.data, state, end, whole) for state in file.tracks]
 
+    beat = music.ticks_per_beat
+
     def move(ticks: NDArray[np.int64]) -> NDArray[np.int64]:  # halves round up
-        beat = music.ticks_per_beat
         return end + (2 * ticks * file.ticks_per_beat + beat) // (2 * beat)
 
     music = replace(music.moved(move), ticks_per_beat=file.ticks_per_beat)
@@ -160,6 +163,7 @@ def extend(
     for file_track, state in zip(file_tracks, file.tracks, strict=True):
         _go_on(file_track, state, end, whole, sustain, struck)
     _restore_levels(file_tracks, end)
+    _repeat_pedals([part for _, part in placed], [bar.moved(move) for bar in pedal_bars])
     for track, (file_track, channel) in placed:
         file_track.add_notes(channel, track.notes.tolist())
     others = open_file(dumps(replace(music, tracks=[])))
@@ -214,6 +218,13 @@ def _restore_levels(file_tracks: Sequence[FileTrack], end: int) -> None:
             heard = [value for tick, value in before if tick <= last and value]
             if heard and heard[-1] != changes[-1][1]:
                 track.add(max(end, changes[-1][0]), OFF, (0xB0 | channel, control, heard[-1]))
+
+
+def _repeat_pedals(parts: Sequence[_Part], bars: Sequence[PedalBar]) -> None:
+    """Let the sustain pedals of parts go on in new bars."""
+    for file_track, channel in dict.fromkeys(parts):
+        for tick, value in repeat_pedal(file_track, channel, bars):
+            file_track.add(tick, OTHER, (0xB0 | channel, SUSTAIN, value))
 
 
 def _place(

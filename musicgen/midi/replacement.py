@@ -9,6 +9,7 @@ from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, number_bytes
 from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
 from musicgen.midi.score import Marker, Score, Track
 from musicgen.midi.tracks import (
+    WHEEL,
     ChannelProgram,
     MidiFile,
     Note,
@@ -18,16 +19,20 @@ from musicgen.midi.tracks import (
 )
 
 
-def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) -> bytes:
+def replace_notes(
+    data: bytes, old: Score, new: Score, span: tuple[int, float], keeps_pedal: bool = False
+) -> bytes:
     """Return a MIDI file with the notes and the markers of `new` in place of those of `old`.
 
     All other events stay. Pedals and bends belong to the notes that are removed, so within `span`
-    they are released on the channels whose notes change. Notes without an end get one.
+    they are released on the channels whose notes change, but for pedals with `keeps_pedal`. Notes
+    without an end get one.
 
     Args:
         old: the score of the file.
         new: the same tracks with other notes, and then new tracks.
         span: ticks [first, end) of the notes that change.
+        keeps_pedal: whether pedals stay as they are.
 
     Raises:
         UserError: there are too few channels for the new tracks.
@@ -35,7 +40,7 @@ def replace_notes(data: bytes, old: Score, new: Score, span: tuple[int, float]) 
     file = open_file(data)
     for state in file.tracks:
         state.end_notes(4 * file.ticks_per_beat)  # as `loads` does
-    replacement = _Replacement(file)
+    replacement = _Replacement(file, keeps_pedal)
     parts = file_parts([state.content for state in file.tracks])
     for i, track in enumerate(new.tracks):
         if i < len(old.tracks) and len(old.tracks[i].notes):
@@ -54,13 +59,15 @@ class _Replacement:
     """The tracks of a file while they are written anew.
 
     Attributes:
+        keeps_pedal: whether pedals stay as they are.
         tracks: what is written, by the state of the track in the file.
         added: tracks that the file does not have.
         changed: the channels of each track whose notes change.
         removed: the events of notes that are not written.
     """
 
-    def __init__(self, file: MidiFile) -> None:
+    def __init__(self, file: MidiFile, keeps_pedal: bool) -> None:
+        self.keeps_pedal = keeps_pedal
         self.tracks = {state: FileTrack(end_of_track=state.tick) for state in file.tracks}
         self.added = list[FileTrack]()
         self.changed = {state: set[int]() for state in file.tracks}
@@ -103,11 +110,12 @@ class _Replacement:
         # The channels of a track without notes belong to other tracks.
         others = set[int]().union(*self.changed.values()) - state.struck.keys()
         channels = self.changed[state] | others
-        _rest(file_track, state, channels, span)
+        self._rest(state, channels, span)
         before = TrackState()  # of pedals and bends
         for event in state.events:
             before.read([event])
-            presses = event in before.held.values() and event.channel in channels
+            controls = [key for key, held in before.held.items() if held == event]
+            presses = any(self._belongs_to_notes(key, channels) for key in controls)
             if event in self.removed or (presses and span[0] <= event.tick < span[1]):
                 continue
             if event.status == META and event.meta[0] == MARKER:
@@ -118,6 +126,21 @@ class _Replacement:
             file_track.add(event.tick, OTHER, event.message)
         self._end_notes(state, channels)
         return found
+
+    def _belongs_to_notes(self, key: tuple[int, int], channels: set[int]) -> bool:
+        """Return whether a pedal or wheel, by channel and controller, is that of changed notes."""
+        channel, control = key
+        return channel in channels and (control == WHEEL or not self.keeps_pedal)
+
+    def _rest(self, state: TrackState, channels: set[int], span: tuple[int, float]) -> None:
+        """Release pedals and bends of channels where the span begins; press them at its end."""
+        for edge, is_end in zip(span, (False, True), strict=True):
+            before = TrackState()
+            before.read(event for event in state.events if event.tick <= edge)
+            for key, event in before.held.items():
+                if self._belongs_to_notes(key, channels) and event.tick < edge < state.tick:
+                    pressed = event.message if is_end else at_rest(*key)
+                    self.tracks[state].add(int(edge), OFF, pressed)
 
     def _end_notes(self, state: TrackState, channels: set[int]) -> None:
         """Write an end for the notes of changed channels that have none in the file."""
@@ -151,14 +174,3 @@ def _play(
         track.add_notes(channel, [note])
         if is_other:
             track.add(note[0], ON, (0xC0 | channel, heard))
-
-
-def _rest(track: FileTrack, state: TrackState, channels: set[int], span: tuple[int, float]) -> None:
-    """Release pedals and bends of channels where the span begins, and press them at its end."""
-    for edge, is_end in zip(span, (False, True), strict=True):
-        before = TrackState()
-        before.read(event for event in state.events if event.tick <= edge)
-        for (channel, control), event in before.held.items():
-            if channel in channels and event.tick < edge < state.tick:
-                pressed = event.message if is_end else at_rest(channel, control)
-                track.add(int(edge), OFF, pressed)

@@ -1,0 +1,134 @@
+"""Donors: of the notes of a prompt, those that new notes are played like."""
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+# How unlike two groups are is the sum of these differences, each times its weight. The donor is the
+# most similar group, after a random number of at most `_RANDOM` was added for each.
+_OTHER_PART = 30.0
+_BARS, _MOST_BARS = 1.0, 4  # from the bar that is taken as the model, and their limit
+_OTHER_POSITION, _OTHER_SUBDIVISION, _OTHER_DOWNBEAT = 2.0, 2.0, 2.0
+_SIZE, _MOST_NOTES = 0.5, 4  # the number of notes, and the limit of the difference
+_LENGTH, _MOST_OCTAVES = 1.0, 3  # octaves between the lengths of the longest notes
+_TOP, _BOTTOM = 1 / 12, 1 / 24  # semitones between the highest notes, and between the lowest
+_RANDOM = 0.5
+
+_SAME = 1e-3  # in quarters: positions that are nearer are equal
+_MOST_CELLS = 2**18  # of a matrix of distances, which bounds the memory for long pieces
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+PLAYED_NOTE = np.dtype(
+    [
+        ("part", "i8"),
+        ("bar", "i8"),
+        ("position", "f8"),
+        ("pitch", "i8"),
+        ("length", "f8"),
+        ("velocity", "i8"),
+        ("deviation", "f8"),
+        ("articulation", "f8"),
+    ]
+)
+"""A note on the grid, and how it is played.
+
+A part is a track, or one pitch of a track of drums. The position in the bar, the length, and the
+deviation of the onset from the grid are in quarters. The articulation is the played length as a
+multiple of the length on the grid.
+"""
+
+
+class Groups(NamedTuple):
+    """The notes that begin together in each part, on the grid.
+
+    Attributes:
+        notes: `PLAYED_NOTE` array by part, bar and position, the highest of a group first. [N]
+        order: the indices of these notes in the array that they were found in. [N]
+        first: index of each group's first note. [G]
+        size: number of each group's notes. [G]
+    """
+
+    notes: NDArray[np.void]
+    order: IntArray
+    first: IntArray
+    size: IntArray
+
+    @classmethod
+    def of(cls, notes: NDArray[np.void]) -> Self:
+        """Return the groups of `PLAYED_NOTE`s, of which there is at least one. [N]"""
+        order = np.lexsort((-notes["pitch"], notes["position"], notes["bar"], notes["part"]))
+        found = notes[order]
+        changes = [np.diff(found[name]) != 0 for name in ("part", "bar")]
+        changes.append(np.diff(found["position"]) > _SAME)
+        first = np.append(0, 1 + np.flatnonzero(np.any(changes, axis=0)))
+        return cls(found, order, first, np.diff(np.append(first, len(found))))
+
+    @property
+    def group(self) -> IntArray:
+        """The group of each note. [N]"""
+        return np.repeat(np.arange(len(self.first)), self.size)
+
+    def features(self) -> NDArray[np.void]:
+        """Return what groups are compared by: each one's highest note, with the longest length."""
+        features = self.notes[self.first].copy()
+        features["length"] = np.maximum.reduceat(self.notes["length"], self.first)
+        return features
+
+    def lowest(self) -> IntArray:
+        """Return the lowest pitch of each group. [G]"""
+        return self.notes["pitch"][self.first + self.size - 1]
+
+
+def find_donors(
+    new: Groups, old: Groups, models: IntArray, rng: np.random.Generator
+) -> NDArray[np.void]:
+    """Return the note of the prompt that each new note is played like. [N]
+
+    All notes of a group have their donors in one group: the highest, the lowest, and inner ones.
+
+    Args:
+        new: of which part, bar, position, pitch and length are known.
+        old: of the prompt.
+        models: the bar of the prompt that each new bar is played like, if it has similar notes.
+    """
+    num_rows = max(1, _MOST_CELLS // len(old.first))
+    rows = np.split(np.arange(len(new.first)), np.arange(num_rows, len(new.first), num_rows))
+    chosen = np.concatenate([_nearest(new, old, models, each, rng) for each in rows])
+    group = new.group
+    rank = np.arange(len(group)) - new.first[group]
+    from_top = rank / np.maximum(new.size[group] - 1, 1)
+    donor = old.first[chosen][group] + np.rint(from_top * (old.size[chosen][group] - 1)).astype(int)
+    donors = np.empty(len(group), PLAYED_NOTE)
+    donors[new.order] = old.notes[donor]
+    return donors
+
+
+def _nearest(
+    new: Groups, old: Groups, models: IntArray, rows: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """Return the most similar old group of some of the new ones. [R]"""
+    a, b = new.features()[rows], old.features()
+
+    def difference(x: NDArray[np.number], y: NDArray[np.number]) -> FloatArray:
+        return np.abs(np.subtract.outer(x.astype(np.float64), y.astype(np.float64)))
+
+    between = difference(a["position"], b["position"])
+    in_beat = difference(a["position"] % 1, b["position"] % 1)
+    in_beat = np.minimum(in_beat, 1 - in_beat)  # in quarters, at most a half
+    from_model = difference(models[a["bar"]], b["bar"])
+    size = difference(new.size[rows], old.size)
+    length = difference(np.log2(a["length"]), np.log2(b["length"]))
+    only_one_downbeat = (a["position"] < _SAME)[:, None] != (b["position"] < _SAME)
+    distance = _OTHER_PART * (difference(a["part"], b["part"]) > 0)
+    distance += _BARS * np.minimum(from_model, _MOST_BARS)
+    distance += _OTHER_POSITION * (between > _SAME) + 2 * _OTHER_SUBDIVISION * in_beat
+    distance += _OTHER_DOWNBEAT * only_one_downbeat
+    distance += _SIZE * np.minimum(size, _MOST_NOTES)
+    distance += _LENGTH * np.minimum(length, _MOST_OCTAVES)
+    distance += _TOP * difference(a["pitch"], b["pitch"])
+    distance += _BOTTOM * difference(new.lowest()[rows], old.lowest())
+    distance += _RANDOM * rng.random(distance.shape)
+    return distance.argmin(axis=1)

@@ -1,0 +1,211 @@
+"""How a prompt is played, and new notes that are played like it.
+
+Tokens have notes on a grid. New notes that begin together in a part take their velocities, their
+deviations from the grid and their articulation from notes of the prompt that begin together, see
+`find_donors`. So their distributions are those of the prompt, also by the beat; a prompt of one
+velocity, or on the grid, is continued so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musicgen.generation.donors import PLAYED_NOTE, Groups, IntArray, find_donors
+from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track
+from musicgen.midi.score import join_notes, sort_notes
+from musicgen.tokenization.quantization import to_grid
+
+MAX_BARS = 32
+"""The last bars of a prompt, like which new notes are played."""
+
+_LONGEST = 1.5  # articulation: what rounding to the grid can take from a note of one step
+
+
+class BarMap(NamedTuple):
+    """Where a piece is on the grid of its tokens.
+
+    Attributes:
+        ticks: ascending ticks of the piece. [N]
+        steps: grid steps of these ticks. [N]
+        bars: grid steps at which bars begin, and at which the last one ends. [num_bars + 1]
+        steps_per_beat: grid steps in a quarter.
+    """
+
+    ticks: IntArray
+    steps: NDArray[np.int64] | NDArray[np.float64]
+    bars: IntArray
+    steps_per_beat: int
+
+
+@dataclass(frozen=True, eq=False)
+class Performance:
+    """How the notes of a prompt are played.
+
+    Attributes:
+        notes: `PLAYED_NOTE` array; a part is a decoded track, or a pitch of one of drums. [N]
+        bar_ticks: ticks of the piece at which the bars of these notes begin and the last one ends.
+            [num_bars + 1]
+        lines: the same in ticks of the decoded score, if parts are kept; None: new bars follow.
+            [num_bars + 1]
+        has_velocities: whether new notes take velocities: their tokens have none.
+    """
+
+    notes: NDArray[np.void]
+    bar_ticks: IntArray
+    lines: IntArray | None
+    has_velocities: bool
+
+    @classmethod
+    def of(
+        cls,
+        played: Score,
+        written: Score,
+        roles: Sequence[int | None],
+        bar_map: BarMap,
+        *,
+        has_kept: bool,
+        has_velocities: bool,
+    ) -> Self | None:
+        """Return how a piece is played; None if it has no notes in the bars.
+
+        Args:
+            played: as in its file.
+            written: the same notes, as the tokenizer reads them, see `normalise_rhythm`.
+            roles: the decoded track that each track is; None: none.
+            bar_map: with the bars of the prompt, of which the last ones are read; of all if parts
+                are kept.
+            has_kept: whether parts are kept.
+            has_velocities: see `Performance`.
+        """
+        bars = bar_map.bars if has_kept else bar_map.bars[-MAX_BARS - 1 :]
+        bar_map = bar_map._replace(bars=bars)
+        notes = np.concatenate(
+            [np.empty(0, PLAYED_NOTE)]
+            + [
+                _read_notes(track, score_track, role, bar_map, played.ticks_per_beat)
+                for track, score_track, role in zip(
+                    played.tracks, written.tracks, roles, strict=True
+                )
+                if role is not None
+            ]
+        )
+        if not len(notes):
+            return None
+        ticks = np.interp(bars, bar_map.steps, bar_map.ticks).round().astype(np.int64)
+        lines = bars * (TICKS_PER_BEAT // bar_map.steps_per_beat) if has_kept else None
+        return cls(notes, ticks, lines, has_velocities)
+
+    def model_bars(self, count: int) -> IntArray:
+        """Return the bar of the prompt like which each new bar is played. [count]
+
+        These go back from the last bar to the first one and forth again, so that the loudness
+        changes nowhere abruptly.
+        """
+        last = len(self.bar_ticks) - 2
+        back_and_forth = np.append(np.arange(last, -1, -1), np.arange(last + 1))
+        return back_and_forth[np.arange(count) % len(back_and_forth)]
+
+    def play(self, score: Score, first: int, targets: Sequence[int], seed: int) -> Score:
+        """Return a decoded score whose new notes are played like those of the prompt.
+
+        Args:
+            first: tick from which notes are new.
+            targets: indices of the tracks that have new notes.
+            seed: decides between similar notes of the prompt.
+        """
+        tracks = [score.tracks[i] for i in targets]
+        is_new = [track.notes["onset"] >= first for track in tracks]
+        new = [track.notes[which] for track, which in zip(tracks, is_new, strict=True)]
+        notes, ends = join_notes(new), np.cumsum([len(each) for each in new])
+        if not len(notes):
+            return score
+        lines, models = self.lines, np.arange(len(self.bar_ticks) - 1)
+        if lines is None:
+            lines = first + score.clip(first, score.end).bar_starts()
+            models = self.model_bars(len(lines))
+        bar = np.searchsorted(lines, notes["onset"], side="right") - 1
+        bar = np.clip(bar, 0, len(models) - 1)
+        written = np.empty(len(notes), PLAYED_NOTE)
+        parts = [_parts(i, track, own) for i, track, own in zip(targets, tracks, new, strict=True)]
+        written["part"], written["bar"] = np.concatenate(parts), bar
+        written["position"] = (notes["onset"] - lines[bar]) / TICKS_PER_BEAT
+        written["pitch"], written["length"] = notes["pitch"], notes["duration"] / TICKS_PER_BEAT
+        groups = Groups.of(written)
+        donors = find_donors(groups, Groups.of(self.notes), models, np.random.default_rng(seed))
+        notes = _played(notes, groups, donors, first)
+        if self.has_velocities:
+            notes["velocity"] = donors["velocity"]
+        played = list(score.tracks)
+        for i, track, which, own in zip(
+            targets, tracks, is_new, np.split(notes, ends[:-1]), strict=True
+        ):
+            played[i] = replace(track, notes=sort_notes(np.append(track.notes[~which], own)))
+        return replace(score, tracks=played)
+
+
+def _parts(index: int, track: Track, notes: NoteArray) -> IntArray:
+    """Return the part of each note of a decoded track: its number, with the pitch of drums. [N]"""
+    return 128 * index + (notes["pitch"] if track.is_drum else np.zeros(len(notes), np.int64))
+
+
+def _read_notes(
+    played: Track, written: Track, role: int, bar_map: BarMap, ticks_per_beat: int
+) -> NDArray[np.void]:
+    """Return the notes of a track in the bars of a map, as `PLAYED_NOTE`s.
+
+    Deviations of less than a tick are none.
+    """
+    ticks, places, bars, per_beat = bar_map
+    step = np.rint(np.interp(written.notes["onset"], ticks, places)).astype(np.int64)
+    length = np.maximum(to_grid(written.notes["duration"], per_beat, ticks_per_beat), 1)
+    late = np.interp(played.notes["onset"], ticks, places) - step
+    longer = played.notes["duration"] / ticks_per_beat * per_beat / length
+    tick = per_beat / ticks_per_beat  # in grid steps
+    notes = np.empty(len(step), PLAYED_NOTE)
+    notes["part"] = _parts(role, played, played.notes)
+    notes["bar"] = np.searchsorted(bars, step, side="right") - 1
+    notes["position"] = (step - bars[np.clip(notes["bar"], 0, None)]) / per_beat
+    notes["pitch"], notes["length"] = played.notes["pitch"], length / per_beat
+    notes["velocity"] = played.notes["velocity"]
+    notes["deviation"] = np.where(np.abs(late) < tick, 0, late) / per_beat
+    is_written = np.abs(longer - 1) * length < tick
+    notes["articulation"] = np.where(is_written, 1, np.minimum(longer, _LONGEST))
+    return notes[(step >= bars[0]) & (step < bars[-1])]
+
+
+def _played(notes: NoteArray, written: Groups, donors: NDArray[np.void], first: int) -> NoteArray:
+    """Return new notes with the deviations and articulations of their donors.
+
+    No note moves by more than half of the way to the notes before or behind it in its part, nor
+    before the first new tick. None sounds on into the next one of its pitch.
+    """
+    beats = donors["deviation"] * TICKS_PER_BEAT
+    order, group = written.order, written.group
+    onset, part = notes["onset"][order][written.first], written.notes["part"][written.first]
+    gap = np.where(np.diff(part) == 0, np.diff(onset), TICKS_PER_BEAT) / 2
+    earliest, latest = (
+        np.append(-TICKS_PER_BEAT, -gap)[group],
+        np.append(gap, TICKS_PER_BEAT)[group],
+    )
+    beats[order] = np.clip(beats[order], earliest, latest)
+    played = notes.copy()
+    played["onset"] = np.maximum(np.rint(notes["onset"] + beats), first)
+    length = np.rint(notes["duration"] * donors["articulation"])
+    end = played["onset"] + np.maximum(length, 1).astype(np.int64)
+
+    # By part and pitch: the next note of the pitch may begin where the note ends on the grid.
+    part_of = np.empty_like(group)
+    part_of[order] = written.notes["part"]
+    by_pitch = np.lexsort((notes["onset"], notes["pitch"], part_of))
+    before, after = by_pitch[:-1], by_pitch[1:]
+    is_next = (part_of[before] == part_of[after]) & (
+        notes["pitch"][before] == notes["pitch"][after]
+    )
+    is_next &= (notes["onset"] + notes["duration"])[before] <= notes["onset"][after]
+    before, after = before[is_next], after[is_next]
+    end[before] = np.minimum(end[before], played["onset"][after])
+    played["duration"] = np.maximum(end - played["onset"], 1)
+    return played
