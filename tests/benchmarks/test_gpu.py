@@ -8,8 +8,10 @@ from subprocess import TimeoutExpired
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from benchmarks import gpu, measure
+from musicgen.batches import Batch
 
 SMALL = (
     *("--device=cpu", "--backend=eager", "--layers=1", "--rounds=1", "--repeats=1", "--length=64"),
@@ -40,7 +42,9 @@ def run(tmp_path, monkeypatch):
     here = SimpleNamespace(run=in_this_process, TimeoutExpired=TimeoutExpired)
     monkeypatch.setattr(gpu, "subprocess", here)
     monkeypatch.setattr(logging, "raiseExceptions", False)  # handlers of earlier commands
-    monkeypatch.setattr(gpu, "PUBLISHED", ("ape", "sine_spe"))
+    # One model of each part; all others are built below.
+    monkeypatch.setattr(gpu, "ENCODINGS", ("absolute",))
+    monkeypatch.setattr(gpu, "PUBLISHED", ("sine_spe",))
 
     def run(*arguments: str):
         monkeypatch.setattr(sys, "argv", ["gpu", *SMALL, *arguments, "--settings", *SETTINGS])
@@ -75,6 +79,17 @@ def test_every_part_runs_and_training_goes_on(run, tmp_path):
         with (tmp_path / f"outputs/gpu/{name}/metrics.csv").open() as file:
             steps = {int(row["step"]) for row in csv.DictReader(file)}
         assert steps >= {0, 3}, "the same run went on"
+
+
+@pytest.mark.parametrize("side", gpu.ENCODINGS)
+def test_every_encoding_trains(side):
+    tokens = torch.randint(333, (1, 8))
+    gpu.training_step(gpu.build(side, 1, "cpu").train(), Batch(tokens, tokens))()
+
+
+@pytest.mark.parametrize("name", gpu.PUBLISHED)
+def test_every_published_model_is_an_experiment(name):
+    assert (gpu.CONF / f"experiment/spe2021/pop_piano_{name}.yaml").is_file()
 
 
 def test_an_exhausted_budget_ends_the_script(run):

@@ -1,10 +1,26 @@
 """Added settings are refused where nothing reads them, and accepted where something does."""
 
+from functools import cache
+
 import pytest
+from hydra import compose
 
 from musicgen.cli import known_settings
 from musicgen.cli.known_settings import check_known
 from musicgen.errors import UserError
+
+
+@cache
+def _compose(config_name, overrides, return_hydra_config):
+    return compose(config_name, [*overrides], return_hydra_config)
+
+
+@pytest.fixture(autouse=True)
+def _composed_once(monkeypatch):
+    def composed(config_name, overrides=(), *, return_hydra_config):
+        return _compose(config_name, tuple(overrides), return_hydra_config)
+
+    monkeypatch.setattr(known_settings, "compose", composed)
 
 
 @pytest.mark.parametrize(

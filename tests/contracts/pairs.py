@@ -137,11 +137,18 @@ def find_pairs() -> list[Pair]:
 
 
 PAIRS = find_pairs()
-# The first of each position, attention, site, decay and span: for what other settings hardly change.
-_ESSENTIAL = ("position.site", "attention.decay", "span")
-DISTINCT = [
-    *{(*p[:2], *map(dict(p.settings).get, _ESSENTIAL)): p for p in reversed(PAIRS)}.values()
-]
+
+
+def first_of_each(*settings: str) -> list[Pair]:
+    """Return the first pair of each position, attention and value of some settings."""
+    found = {(*p[:2], *map(dict(p.settings).get, settings)): p for p in reversed(PAIRS)}
+    return [*found.values()]
+
+
+# For what other settings hardly change, and for what depends on the parts of a state.
+_SITES = ("position.site", "attention.decay", "span")
+DISTINCT = first_of_each(*_SITES)
+WITH_STATES = first_of_each(*_SITES, "short_conv", "copy.heads", "lags", "cycles")
 
 
 def new(pair: Pair) -> Transformer:

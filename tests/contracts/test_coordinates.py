@@ -79,8 +79,8 @@ def test_recurrent_equals_parallel(model):
     ids, positions = music()
     parallel = model(ids, positions=positions, noise=NOISE)
     assert parallel.std() > 0.1
-    first, state = model.forward_with_state(ids[:, :17], positions=positions[:, :17], noise=NOISE)
-    rest = decode(model, ids[:, 17:], state, positions[:, 17:])
+    first, state = model.forward_with_state(ids[:, :42], positions=positions[:, :42], noise=NOISE)
+    rest = decode(model, ids[:, 42:], state, positions[:, 42:])
     torch.testing.assert_close(torch.cat((first, rest), dim=1), parallel, atol=1e-4, rtol=0)
 
 

@@ -6,8 +6,10 @@ import os
 import pathlib
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -92,11 +94,38 @@ def train(folder: Path, *arguments: str, death: Any = None) -> int:
     return int(process.exitcode)
 
 
-def _train(folder: Path, arguments: tuple[str, ...], death: Any) -> None:
+class _ForkedProcess:
+    """In place of `subprocess.Popen`, where Lightning starts the other processes of a run."""
+
+    def __init__(self, command: list[str], env: dict[str, str], cwd: str | None) -> None:
+        arguments = command[command.index(str(ROOT / "train.py")) + 1 :]
+        folder = Path(cwd or Path.cwd())
+        self.process: Any = _FORKS.Process(target=_train, args=(folder, arguments, None, env))
+        self.process.start()
+        self.pid = self.process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+def _train(
+    folder: Path, arguments: Sequence[str], death: Any, environment: Mapping[str, str] = os.environ
+) -> None:
+    from pytorch_lightning.strategies.launchers import subprocess_script
+
     from musicgen.cli.commands import train
 
+    subprocess_script.subprocess = SimpleNamespace(Popen=_ForkedProcess)
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
+    os.environ.update(environment)
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.pop("HYDRA_FULL_ERROR", None)
     torch.set_num_threads(1)

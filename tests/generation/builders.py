@@ -185,16 +185,17 @@ TOKENIZERS = {"remi": REMI(), "groove2groove": Groove2Groove()}
 READERS = {**TOKENIZERS, "remi_metres": REMI(time_signatures=TIME_SIGNATURES)}
 
 
-def small_model(tokenizer, position=None, attention=None) -> Transformer:
+def small_model(tokenizer, position=None, attention=None, **settings) -> Transformer:
     position = position or partial(SineSPE, num_realizations=8)
     attention = attention or partial(LinearAttention, feature_map=FAVOR)
-    sizes = {"dim": 16, "num_heads": 2, "ff_dim": 32}
-    return small(position, attention, len(tokenizer.vocabulary), **sizes)
+    settings = {"dim": 16, "num_heads": 2, "ff_dim": 32} | settings
+    return small(position, attention, len(tokenizer.vocabulary), **settings)
 
 
-def music_model(tokenizer, chords="none") -> MusicModel:
+def music_model(tokenizer, chords="none", **settings) -> MusicModel:
     content = SimpleNamespace(config={"loader": {"length": 64, "chords": chords}}, sampling=None)
-    return MusicModel(small_model(tokenizer), tokenizer, content, Path("model.ckpt"))
+    model = small_model(tokenizer, **settings)
+    return MusicModel(model, tokenizer, content, Path("model.ckpt"))
 
 
 def run(tokenizer, model=None, prompts=None, **kwargs):

@@ -66,7 +66,7 @@ def test_layers_are_computed_again(of):
 )
 def test_layers_are_compiled(position, attention, recompute, backend, lengths, mixed, monkeypatch):
     torch.compiler.reset()
-    model = trained(pair(position, attention), dropout=0)
+    model = trained(pair(position, attention, {"num_layers": 1}), dropout=0)
     with monkeypatch.context() as patch:  # the same form, whose products are in bf16 if mixed
         patch.setattr(torch.compiler, "is_compiling", lambda: True)
         eager = {length: outputs_and_gradients(model, length, mixed) for length in lengths}

@@ -96,7 +96,7 @@ def test_voices_hold_their_notes_until_an_answer_begins(tmp_path):
 
 
 def test_a_page_of_songs_continues_and_accompanies(tmp_path):
-    model = music_model(TOKENIZERS["songs"])
+    model = music_model(TOKENIZERS["songs"], num_layers=1)
     model.content.describe = str
     model.save_page(tmp_path / "page.html")
     page = read_page(tmp_path / "page.html")
@@ -112,7 +112,7 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
           const { tracks } = composer.score;
           const found = [tokens, composer.tokens];
           composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.melody)), 99));
-          const params = { ...sampling, temperature: 0, guidance: 3 };
+          const params = { ...sampling, temperature: 0, guidance: 9 };
           for (const _ of composer.accompany({ seed: 1, params })) ;
           const copies = composer.negative.snapshots.length;
           return { found, guided: composer.tokens, kept: tracks.map(({ isKept }) => isKept), copies };
@@ -131,7 +131,7 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
         model.tokenizer.grammar().start(torch.tensor([tokens]))
         assert len(model.tokenizer.bar_starts(np.array(tokens), 48)) == 2
     exact = MusicModel(with_half_weights(model.model), *list(vars(model).values())[1:])
-    pieces = (exact.generate(melody, keep="voice", temperature=0, guidance=x) for x in (1, 3))
+    pieces = (exact.generate(melody, keep="voice", temperature=0, guidance=x) for x in (1, 9))
     plain, guided = (piece.tokens.tolist() for (piece,) in pieces)
     assert done["guided"] == guided != plain
     assert done["copies"] <= 1 < len(guided) // 32  # of the state of a model that never goes back

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from tests.data.builders import MidiFolder, MusicDataModule
 from tests.training.conftest import small_transformer
 
 ROOT = Path(__file__).parents[2]
-STEPS, CLIP = 12, 0.5
+STEPS, CLIP = 6, 0.5
 QUIET: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
 QUIET |= {"enable_progress_bar": False, "enable_model_summary": False}
 POSITIONS = {  # without noise, which differs between processes
@@ -40,6 +39,8 @@ POSITIONS = {  # without noise, which differs between processes
     "rope": (RoPE, ELU),
     "transformer_xl": (TransformerXL, None),
 }
+# Positions without parameters of their own have nothing more to shard than others.
+STRATEGIES = {"ddp": [*POSITIONS], "fsdp": ["learnable", "transformer_xl"]}
 
 
 def write_corpus(folder: Path) -> None:
@@ -156,13 +157,15 @@ def test_two_processes_train_like_one(folder, one_process, tmp_path):
     """With one validation piece, fewer than processes; gradients are clipped by their norm."""
     script = (
         "import os, sys, torch; from pathlib import Path\n"
-        "from tests.training.test_weights import POSITIONS, ShardedOnCPU, build, fit\n"
-        "for i in range(2):\n"
-        "    for name, parts in POSITIONS.items():\n"
-        "        strategy = ('ddp', ShardedOnCPU())[i]\n"
-        "        found = fit(Path(sys.argv[1]), 4, build(*parts), devices=2, strategy=strategy)\n"
+        "from tests.training import test_weights\n"
+        "for kind, names in test_weights.STRATEGIES.items():\n"
+        "    for name in names:\n"
+        "        module = test_weights.build(*test_weights.POSITIONS[name])\n"
+        "        strategy = 'ddp' if kind == 'ddp' else test_weights.ShardedOnCPU()\n"
+        "        options = {'devices': 2, 'strategy': strategy}\n"
+        "        found = test_weights.fit(Path(sys.argv[1]), 4, module, **options)\n"
         "        if int(os.environ['LOCAL_RANK']) == 0:\n"
-        "            torch.save(found, Path(sys.argv[2]) / f'{name}{i}.pt')\n"
+        "            torch.save(found, Path(sys.argv[2]) / f'{name}_{kind}.pt')\n"
     )
     (tmp_path / "train.py").write_text(script)
     done = subprocess.run(
@@ -173,10 +176,11 @@ def test_two_processes_train_like_one(folder, one_process, tmp_path):
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    for name, i in product(POSITIONS, range(2)):
-        found = torch.load(tmp_path / f"{name}{i}.pt")
-        assert len(found["train"]) == STEPS
-        assert_same(found, one_process(name))
+    for kind, names in STRATEGIES.items():
+        for name in names:
+            found = torch.load(tmp_path / f"{name}_{kind}.pt")
+            assert len(found["train"]) == STEPS
+            assert_same(found, one_process(name))
 
 
 @pytest.mark.filterwarnings("ignore")
