@@ -28,7 +28,7 @@ class BarMap(NamedTuple):
     """Where a piece is on the grid of its tokens.
 
     Attributes:
-        ticks: ascending ticks of the piece. [N]
+        ticks: ascending ticks of the piece, from before its first note to behind its last. [N]
         steps: grid steps of these ticks. [N]
         bars: grid steps at which bars begin, and at which the last one ends. [num_bars + 1]
         steps_per_beat: grid steps in a quarter.
