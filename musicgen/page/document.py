@@ -40,7 +40,7 @@ WORKER_SCRIPTS = (
         "chorale_voices",
         "chorale_grammar",
     ),
-    *("prompt", "model", "composer", "worker"),
+    *("performance", "prompt", "model", "composer", "worker"),
 )
 REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
 PAGE_SCRIPTS = ("payload", "recorder", "keyboard", "live", "page", "weights", "start")

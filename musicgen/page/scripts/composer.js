@@ -22,15 +22,26 @@ class Composer {
     this.endTime = prompt.endTime; // where the music so far ends, in grid steps
   }
 
-  /** The piece so far, as a score with the tick at which the prompt ends and the one where all ends. */
+  /** The piece so far, played like its prompt, with the ticks at which the prompt and all ends. */
   get score() {
+    return this.#scoreAs({ takesTime: true });
+  }
+
+  /** The same with all notes on the grid. */
+  get scoreOnGrid() {
+    return this.#scoreAs({ takesTime: false });
+  }
+
+  #scoreAs({ takesTime }) {
     const { tokenizer, tokens, prompt } = this;
     const step = CONSTANTS.ticksPerBeat / tokenizer.stepsPerBeat;
     const score = withFrame(tokenizer.decode(tokens), prompt.frame);
     const ofPrompt = noteNames(score.keys, tokenizer.decode(prompt.tokens), tokenizer);
     const names = ofPrompt ?? noteNames([], score, tokenizer);
     const markers = score.markers.map(([tick, text]) => [tick, spelled(text, names)]);
-    const tracks = score.tracks.map((track, part) => ({ ...track, isKept: part === prompt.kept }));
+    const options = { takesVelocities: !tokenizer.velocities, takesTime };
+    const played = performed(score, prompt, tokenizer.stepsPerBeat, options);
+    const tracks = played.tracks.map((track, part) => ({ ...track, isKept: part === prompt.kept }));
     return {
       ...score,
       tracks,

@@ -27,6 +27,7 @@ function makePrompt(tokenizer, score, maxBars) {
     numBars: last - first + 1,
     allBars: final - first + 1,
     frame: frameOf(score, startTick),
+    performance: findPerformance(tokenizer, score, bars, startTime, startTime + endTime),
   };
 }
 

@@ -25,7 +25,8 @@ class Session {
   /** Open a MIDI file; one that cannot be read leaves the piece as it is. */
   open({ bytes, maxBars, name }) {
     const score = readMidi(bytes);
-    const source = withoutLongGaps(this.composer.tokenizer.hasParts ? printedRhythm(score) : score);
+    const written = this.composer.tokenizer.hasParts ? printedRhythm(score) : score;
+    const source = withoutLongGaps(withPerformance(written, score));
     return this.begin({ maxBars, name, source });
   }
 
@@ -49,7 +50,7 @@ class Session {
     const { composer } = this;
     if (from !== undefined) {
       composer.cut(from);
-      this.before = composer.score;
+      this.before = composer.scoreOnGrid;
     }
     this.played = joinNotes(this.before, composer.tokenizer, notes, bpm);
     const prompt = makePrompt(composer.tokenizer, this.played, Infinity);
