@@ -41,12 +41,12 @@ def test_a_page_keeps_its_piece_when_stopped_and_if_a_file_is_none(tmp_path):
     """
     assert run_worker(tmp_path, {}, body, ["page"]) == ["show", "open"]
     body = """
-        session = Object.assign(Object.create(Session.prototype), { composer: { score: "so far", numBars: 5 } });
+        session = Object.assign(Object.create(Session.prototype), { earlier: [], composer: { score: "so far", numBars: 5 } });
         onmessage({ data: { kind: "show" } });
         return onmessage({ data: { kind: "open", bytes: [7] } }).then(() => messages);
     """
     shown, refused = run_worker(tmp_path, {}, body)
-    assert shown == {"kind": "piece", "score": "so far", "numBars": 5}
+    assert shown == {"kind": "piece", "score": "so far", "numBars": 5, "canUndo": False}
     assert refused["kind"] == "error"
 
 

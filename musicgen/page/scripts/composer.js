@@ -22,6 +22,16 @@ class Composer {
     this.endTime = prompt.endTime; // where the music so far ends, in grid steps
   }
 
+  /** What the piece is made of. */
+  get state() {
+    const { prompt, tokens, endTime } = this;
+    return { prompt, tokens: [...tokens], endTime };
+  }
+
+  set state({ prompt, tokens, endTime }) {
+    Object.assign(this, { prompt, tokens: [...tokens], endTime });
+  }
+
   /** The piece so far, played like its prompt, with the ticks at which the prompt and all ends. */
   get score() {
     return this.#scoreAs({ takesTime: true });

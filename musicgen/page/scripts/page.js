@@ -50,8 +50,9 @@ class Page {
 
   // Messages of the worker
 
-  on_piece({ score, numBars, done, planned = 0, numRead, numInFile, name }) {
-    if (name !== undefined) this.#forget({ name, isFile: true });
+  on_piece({ score, numBars, canUndo, done, planned = 0, numRead, numInFile, name, isFile }) {
+    if (name !== undefined) this.#forget({ name, isFile });
+    this.canUndo = canUndo;
     const before = this.piece.score;
     // What is to come has room already.
     const end = Math.max(score.end, planned, MIN_TICKS_SHOWN);
@@ -170,6 +171,11 @@ class Page {
   clear() {
     this.#forget({ name: null, isFile: false });
     this.send("clear");
+  }
+
+  /** Return to the piece before the last change. */
+  undo() {
+    this.send("undo");
   }
 
   #forget(file) {
@@ -326,6 +332,7 @@ class Page {
     byId("retake").disabled = this.composing || this.isLive || !this.hasNew;
     byId("accompany").disabled = this.composing || this.isLive || !hasNotes;
     byId("save").disabled = !hasNotes;
+    byId("undo").disabled = !this.canUndo;
     byId("file-bars-row").hidden = !this.isFile;
     byId("summary").textContent = hasNotes
       ? `${counted(this.numBars, "bar")}, ${counted(score.notes.length, "note")}`

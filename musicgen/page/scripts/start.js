@@ -18,6 +18,7 @@ function connectPage(page) {
   on("accompany", "click", () => page.accompany());
   on("retake", "click", () => page.retake());
   on("save", "click", () => page.send("save"));
+  on("undo", "click", () => page.undo());
   on("clear", "click", () => page.clear());
   on("file-bars", "change", () => page.begin());
   on("file", "change", ({ target }) => {
@@ -75,12 +76,18 @@ function connectKeys(page) {
     arrowleft: () => page.player.skipBars(-1),
     arrowright: () => page.player.skipBars(1),
   };
+  const isText = ({ target }) => target.closest("input:not([type=range], [type=checkbox])");
   const pressed = (event) => {
+    const isUndo = (event.ctrlKey || event.metaKey) && !event.shiftKey && event.key === "z";
+    if (isUndo && event.type === "keydown" && !isText(event)) {
+      event.preventDefault();
+      return page.undo();
+    }
     if (
       event.ctrlKey ||
       event.altKey ||
       event.metaKey ||
-      event.target.closest("input:not([type=range], [type=checkbox])")
+      isText(event)
     )
       return;
     const key = event.key.toLowerCase();

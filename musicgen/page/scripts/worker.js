@@ -1,6 +1,7 @@
 // The worker of the page: it reads files, composes and writes files, so that the page stays awake.
 
 const SLICE = 10; // ms of work between two looks at messages
+const MAX_UNDONE = 100; // changes that can be undone, the last ones
 const TOKENIZERS = { remi: BarTokenizer, songs: BarTokenizer, chorale: ChoraleTokenizer };
 
 /** The piece, the model, and the job that runs; each method but a few answers a message of the page. */
@@ -10,6 +11,8 @@ class Session {
     this.composer = new Composer(() => new Model(step, compileStep, bytes, tokenizer));
     this.sampling = sampling;
     this.job = 0;
+    this.source = this.before = this.name = null;
+    this.earlier = []; // the piece before each change, see remember
     this.show();
   }
 
@@ -19,7 +22,24 @@ class Session {
 
   show(content) {
     const { score, numBars } = this.composer;
-    this.post("piece", { score, numBars, ...content });
+    this.post("piece", { score, numBars, canUndo: this.earlier.length > 0, ...content });
+  }
+
+  /** Keep the piece as it is, before a change of it. */
+  remember() {
+    const { composer, source, name } = this;
+    this.earlier.push({ ...composer.state, source, name });
+    this.earlier = this.earlier.slice(-MAX_UNDONE);
+  }
+
+  /** Return to the piece before the last change. */
+  undo() {
+    const piece = this.earlier.pop();
+    if (!piece) return this.show();
+    Object.assign(this, { source: piece.source, name: piece.name, before: null });
+    this.composer.state = piece;
+    this.show({ name: piece.name, isFile: piece.source !== null });
+    return this.run(this.composer.read());
   }
 
   /** Open a MIDI file; one that cannot be read leaves the piece as it is. */
@@ -31,24 +51,30 @@ class Session {
   }
 
   /** Begin with the first bars of the file. */
-  begin({ maxBars, name, source = this.source }) {
+  begin({ maxBars, name = this.name, source = this.source }) {
     const prompt = makePrompt(this.composer.tokenizer, source, maxBars);
-    this.source = source;
+    this.remember();
+    Object.assign(this, { source, name });
     this.composer.begin(prompt);
-    this.show({ name, numRead: prompt.numBars, numInFile: prompt.allBars });
+    this.show({ name, isFile: true, numRead: prompt.numBars, numInFile: prompt.allBars });
     return this.run(this.composer.read());
   }
 
   clear() {
-    this.source = this.before = null;
+    this.remember();
+    this.source = this.before = this.name = null;
     this.composer.clear();
     this.show();
   }
 
-  /** Read what somebody plays: notes after those of the piece before `from`, a musical time. */
+  /**
+   * Read what somebody plays: notes after those of the piece before `from`, a musical time; without
+   * it, the phrase goes on.
+   */
   listen({ notes, from, bpm }) {
     const { composer } = this;
     if (from !== undefined) {
+      this.remember();
       composer.cut(from);
       this.before = composer.scoreOnGrid;
     }
@@ -68,7 +94,14 @@ class Session {
   /** Add bars, or grid steps, to the piece. */
   compose({ bars, steps, settings }) {
     const { composer } = this;
-    const end = composer.endTime + (steps ?? bars * composer.prompt.barLength);
+    this.remember();
+    return this.add(steps ?? bars * composer.prompt.barLength, settings);
+  }
+
+  /** Add grid steps to the piece. */
+  add(steps, settings) {
+    const { composer } = this;
+    const end = composer.endTime + steps;
     this.planned = (end * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     const params = { ...this.sampling, temperature: settings.temperature };
     return this.run(composer.compose({ ...settings, end, params }), true);
@@ -82,14 +115,16 @@ class Session {
       composer.endTime - bars * composer.prompt.barLength,
     );
     const steps = composer.endTime - start;
+    this.remember();
     composer.cut(start);
-    return this.compose({ steps, settings });
+    return this.add(steps, settings);
   }
 
   /** Write the other voices or parts to the melody of the piece. */
   accompany({ settings }) {
     const { composer } = this;
     const params = { ...this.sampling, temperature: settings.temperature };
+    this.remember();
     const work = composer.accompany({ ...settings, params });
     this.planned =
       (composer.prompt.endTime * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
