@@ -2,7 +2,7 @@
 
 import pytest
 
-from musicgen.midi import dumps
+from musicgen.midi import dumps, loads
 from tests.page.music import pieces, run_tokenizer
 from tests.page.node import needs_node
 
@@ -55,3 +55,37 @@ def test_each_change_is_undone(name, tmp_path):
     assert found["shown"]["name"] is None
     assert found["shown"]["isFile"] is False
     assert not any(track["notes"] for track in found["shown"]["score"]["tracks"])
+
+
+def test_the_tempo_of_the_page_is_that_of_the_piece_and_of_its_file(tmp_path):
+    piece = pieces("songs")[4].clip(0, 4 * 1920)
+    body = f"""
+        {SESSION}
+        const tempos = () => last().score.tempos.map(([, bpm]) => bpm);
+        return (async () => {{
+          await send("tempo", {{ bpm: 72 }});
+          await send("compose", {{ bars: 1, settings }});
+          const ofNothing = tempos();
+          await send("open", {{ bytes: Uint8Array.from(data.file), maxBars: 99, name: "file" }});
+          const ofFile = tempos();
+          await send("tempo", {{ bpm: 142 }});
+          const chosen = tempos();
+          await send("save");
+          const file = [...messages.at(-1).bytes];
+          await send("tempo", {{ bpm: 60 }});
+          await send("undo");
+          const undone = tempos();
+          await send("clear");
+          await send("tempo", {{ bpm: 200 }});
+          await send("listen", {{ notes: [[0, 480, 60, 80]], from: 0, bpm: 90 }});
+          return {{ ofNothing, ofFile, chosen, undone, played: tempos(), file }};
+        }})();
+    """
+    found = run_tokenizer(tmp_path, "songs", body, file=list(dumps(piece)))
+    assert found["ofNothing"][0] == 72
+    assert found["ofFile"] == pytest.approx([71, 93, 180], abs=2)  # in bins of the vocabulary
+    assert found["chosen"] == [pytest.approx(2 * each, rel=0.03) for each in found["ofFile"]]
+    assert found["chosen"][0] == 142
+    assert found["undone"] == found["chosen"]
+    assert loads(bytes(found["file"])).tempos["bpm"] == pytest.approx(found["chosen"], rel=1e-4)
+    assert found["played"] == pytest.approx([90], abs=2)

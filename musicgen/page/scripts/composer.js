@@ -12,6 +12,7 @@ class Composer {
   clear() {
     const nothing = { signatures: [], tempos: [], tracks: [] };
     const barLength = this.tokenizer.barLength(nothing);
+    this.bpm = null; // the tempo that somebody chose for the piece
     this.begin({ tokens: this.tokenizer.startTokens, endTime: 0, barLength, frame: nothing });
   }
 
@@ -24,12 +25,12 @@ class Composer {
 
   /** What the piece is made of. */
   get state() {
-    const { prompt, tokens, endTime } = this;
-    return { prompt, tokens: [...tokens], endTime };
+    const { prompt, tokens, endTime, bpm } = this;
+    return { prompt, tokens: [...tokens], endTime, bpm };
   }
 
-  set state({ prompt, tokens, endTime }) {
-    Object.assign(this, { prompt, tokens: [...tokens], endTime });
+  set state({ prompt, tokens, endTime, bpm }) {
+    Object.assign(this, { prompt, tokens: [...tokens], endTime, bpm });
   }
 
   /** The piece so far, played like its prompt, with the ticks at which the prompt and all ends. */
@@ -56,6 +57,7 @@ class Composer {
       ...score,
       tracks,
       markers,
+      tempos: this.bpm === null ? score.tempos : temposFrom(score.tempos, this.bpm),
       promptEnd: prompt.endTime * step,
       end: this.endTime * step,
     };

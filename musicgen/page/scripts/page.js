@@ -50,9 +50,11 @@ class Page {
 
   // Messages of the worker
 
-  on_piece({ score, numBars, canUndo, done, planned = 0, numRead, numInFile, name, isFile }) {
+  on_piece({ score, numBars, canUndo, done, planned = 0, isNewTempo, ...file }) {
+    const { name, isFile, numRead, numInFile } = file;
     if (name !== undefined) this.#forget({ name, isFile });
     this.canUndo = canUndo;
+    if (score.tempos.length) byId("tempo").value = Math.round(score.tempos[0][1]);
     const before = this.piece.score;
     // What is to come has room already.
     const end = Math.max(score.end, planned, MIN_TICKS_SHOWN);
@@ -71,6 +73,7 @@ class Page {
     if (numInFile > numRead)
       this.say(`It begins with the first ${numRead} of ${numInFile} bars; change that below.`);
     else if (numRead) this.say(`${counted(numRead, "bar")}. Press Continue.`);
+    if (isNewTempo) this.#resume();
     if (planned) this.#sound();
     this.#showParts(shown);
     this.show();
@@ -104,6 +107,13 @@ class Page {
       this.player.play();
       this.roll.reveal();
     }
+  }
+
+  /** Go on where the player was before the tempo changed. */
+  #resume() {
+    const { tick, plays } = this.resumed;
+    this.piece.position = this.piece.score.secondsAt(tick);
+    if (plays) this.player.play();
   }
 
   on_done({ composing, tokens, milliseconds }) {
@@ -184,6 +194,18 @@ class Page {
     Object.assign(this, { recorder: null, composing: false, take: 0, phrases: [], ...file });
     this.piece.score = new Score(payloadOf(NOTHING));
     this.say("");
+  }
+
+  /** Let the piece begin at the tempo of the field. */
+  setTempo() {
+    const { player, piece } = this;
+    const { min, max, value } = byId("tempo");
+    const bpm = Math.min(max, Math.max(min, Number(value) || USUAL_TEMPO));
+    this.resumed = { tick: piece.score.tickAt(player.position), plays: player.playing };
+    if (player.playing) player.pause();
+    this.live.stop();
+    Object.assign(this, { composing: false, answering: null }); // the message ends what is composed
+    this.send("tempo", { bpm });
   }
 
   continue() {

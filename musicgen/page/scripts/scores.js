@@ -17,6 +17,13 @@ function timeSignatureAt(score, tick) {
   return signature;
 }
 
+/** Return tempi that begin with `bpm`; later ones are as much faster or slower than before. */
+function temposFrom(tempos, bpm) {
+  const [, first] = latestAt(tempos, 0) ?? [0, CONSTANTS.tempo];
+  const later = tempos.filter(([tick]) => tick > 0);
+  return [[0, bpm], ...later.map(([tick, each]) => [tick, (each * bpm) / first])];
+}
+
 /** Return the tick of the first note; 0 without notes. */
 function firstOnset(score) {
   const first = least(allNotes(score).map(([onset]) => onset));

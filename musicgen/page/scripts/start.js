@@ -20,6 +20,7 @@ function connectPage(page) {
   on("save", "click", () => page.send("save"));
   on("undo", "click", () => page.undo());
   on("clear", "click", () => page.clear());
+  on("tempo", "change", () => page.setTempo());
   on("file-bars", "change", () => page.begin());
   on("file", "change", ({ target }) => {
     if (target.files[0]) page.open(target.files[0]);

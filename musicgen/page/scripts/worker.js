@@ -55,6 +55,7 @@ class Session {
     const prompt = makePrompt(this.composer.tokenizer, source, maxBars);
     this.remember();
     Object.assign(this, { source, name });
+    this.composer.bpm = null;
     this.composer.begin(prompt);
     this.show({ name, isFile: true, numRead: prompt.numBars, numInFile: prompt.allBars });
     return this.run(this.composer.read());
@@ -75,6 +76,7 @@ class Session {
     const { composer } = this;
     if (from !== undefined) {
       this.remember();
+      if (!composer.endTime) composer.bpm = null; // a first phrase has the tempo in which it was played
       composer.cut(from);
       this.before = composer.scoreOnGrid;
     }
@@ -129,6 +131,13 @@ class Session {
     this.planned =
       (composer.prompt.endTime * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     return this.run(work, true);
+  }
+
+  /** Let the piece begin at a tempo, in quarters a minute. */
+  tempo({ bpm }) {
+    this.remember();
+    this.composer.bpm = bpm;
+    this.show({ isNewTempo: true });
   }
 
   /** End the job that runs. */
