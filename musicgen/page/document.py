@@ -43,7 +43,9 @@ WORKER_SCRIPTS = (
     *("performance", "prompt", "model", "composer", "worker"),
 )
 REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
-PAGE_SCRIPTS = ("payload", "recorder", "keyboard", "live", "page", "weights", "start")
+PAGE_SCRIPTS = (
+    *("payload", "recorder", "keyboard", "live", "metronome", "page", "weights", "start"),
+)
 _CHECK_BOX = '<label class="check"><input type="checkbox" id="{id}" checked> {label}</label>'
 
 

@@ -38,6 +38,7 @@ class Page {
     );
     this.player = new Player(this.piece, Number(byId("volume").value), this);
     this.live = new Live(this);
+    this.metronome = new Metronome(this);
     this.controls = findControls();
     this.stepTicks = CONSTANTS.ticksPerBeat / CONTENT.tables.stepsPerBeat;
     worker.onmessage = ({ data: { kind, ...content } }) => this[`on_${kind}`](content);
@@ -199,13 +200,11 @@ class Page {
   /** Let the piece begin at the tempo of the field. */
   setTempo() {
     const { player, piece } = this;
-    const { min, max, value } = byId("tempo");
-    const bpm = Math.min(max, Math.max(min, Number(value) || USUAL_TEMPO));
     this.resumed = { tick: piece.score.tickAt(player.position), plays: player.playing };
     if (player.playing) player.pause();
     this.live.stop();
     Object.assign(this, { composing: false, answering: null }); // the message ends what is composed
-    this.send("tempo", { bpm });
+    this.send("tempo", { bpm: this.bpm });
   }
 
   continue() {
@@ -288,8 +287,15 @@ class Page {
     if (this.isLive ? !this.live.phrase.isFirst : score.promptEnd > 0) {
       return 60 / (score.tempo.at(-1)[2] * score.ticksPerBeat);
     }
-    if (byId("follow").checked && estimated) byId("tempo").value = estimated;
-    return Number(byId("tempo").value) || USUAL_TEMPO;
+    const follows = byId("follow").checked && !this.metronome.isOn;
+    if (follows && estimated) byId("tempo").value = estimated;
+    return this.bpm;
+  }
+
+  /** The tempo of the page's field, in quarters a minute. */
+  get bpm() {
+    const { min, max, value } = byId("tempo");
+    return Math.min(max, Math.max(min, Number(value) || USUAL_TEMPO));
   }
 
   /** End what is being composed, such as an answer, since somebody plays. */

@@ -20,6 +20,10 @@ function connectPage(page) {
   on("save", "click", () => page.send("save"));
   on("undo", "click", () => page.undo());
   on("clear", "click", () => page.clear());
+  on("metronome", "click", ({ target }) => {
+    page.metronome.toggle();
+    target.setAttribute("aria-pressed", page.metronome.isOn);
+  });
   on("tempo", "change", () => page.setTempo());
   on("file-bars", "change", () => page.begin());
   on("file", "change", ({ target }) => {
