@@ -203,6 +203,7 @@ class Continuation:
             sustain=source.bar_ticks,
             programs=prompt.playback.programs,
             pedal_bars=self._pedal_bars(),
+            cut=source.cut_tick,
         )
 
     def _pedal_bars(self) -> list[PedalBar]:

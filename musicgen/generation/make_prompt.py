@@ -102,7 +102,7 @@ def make_prompt(
         data: the MIDI file that the score was read from.
         tempo: in quarters a minute, instead of the score's.
         played: the same notes as they were played, whose performance new notes take over; None:
-            new notes are on the grid and of one velocity.
+            new notes are on the grid and of one velocity in each part.
 
     Raises:
         UserError: the piece has no note that the vocabulary can represent.
@@ -130,6 +130,7 @@ def make_prompt(
             data,
             end_tick=extent.end_tick,
             bar_ticks=piece.tick(extent.bar_length),
+            cut_tick=cut_tick(piece, extent, played or score),
             is_whole=extent.is_whole,
             time_signature=signature,
         ),
@@ -139,6 +140,21 @@ def make_prompt(
             performance=None if played is None else performance_of(piece, extent, played),
         ),
     )
+
+
+def cut_tick(piece: Piece, extent: Extent, played: Score) -> int:
+    """Return the tick from which a file is left out: before notes of the next bar, even early ones.
+
+    Args:
+        played: the piece as it was played.
+    """
+    onset, written = played.notes["onset"], piece.score.notes["onset"]
+    is_after = np.rint(np.interp(written, piece.lines, piece.line_steps)) >= (
+        extent.start_time + extent.end_time
+    )
+    first_after = onset[is_after].min(initial=extent.end_tick)
+    last_before = onset[~is_after].max(initial=0)
+    return int(min(max(first_after, last_before + 1), extent.end_tick))
 
 
 def performance_of(piece: Piece, extent: Extent, played: Score) -> Performance | None:

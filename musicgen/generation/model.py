@@ -164,11 +164,13 @@ class MusicModel:
             if piece.is_whole_piece:
                 score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
                 return self._kept_prompt(score, data, name, prompt_bars, piece, performance)
-            played = score if performance == "prompt" else None
-            score = self._with_chords(self.tokenizer.normalise_rhythm(score))
-            prompt = make_prompt(self.tokenizer, score, name, prompt_bars, data, tempo, played)
+            written = self._with_chords(self.tokenizer.normalise_rhythm(score))
+            prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
         programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
-        return replace(prompt, playback=replace(prompt.playback, programs=programs))
+        playback = replace(prompt.playback, programs=programs)
+        if performance == "none":
+            playback = replace(playback, performance=None)
+        return replace(prompt, playback=playback)
 
     def _empty_prompt(self, piece: PieceParams) -> Prompt:
         if piece.is_whole_piece:

@@ -27,6 +27,8 @@ class SourceFile:
         end_tick: the file's tick at which the continuation begins: at the prompt's end, or in the
             first bar after all notes of the file if the prompt is the whole piece.
         bar_ticks: ticks in the prompt's last bar.
+        cut_tick: the file's tick from which its events are left out: `end_tick`, or earlier if
+            notes of the next bar are played before its bar line.
         is_whole: whether the prompt is the whole piece of the file.
         time_signature: of the continuation, if its bars have another length than the file's.
     """
@@ -35,6 +37,7 @@ class SourceFile:
     data: bytes | None = None
     end_tick: int = 0
     bar_ticks: int = 0
+    cut_tick: int = 0
     is_whole: bool = False
     time_signature: TimeSignature | None = None
 

@@ -122,6 +122,7 @@ def extend(
     sustain: int,
     programs: Mapping[int, int] | None = None,
     pedal_bars: Sequence[PedalBar] = (),
+    cut: int | None = None,
 ) -> bytes:
     """Return a MIDI file that begins like `data` and continues with `music` from tick `end`.
 
@@ -140,6 +141,7 @@ def extend(
         programs: General MIDI programs of tracks of `music`, by index, which their parts of the
             file change to at `end`.
         pedal_bars: bars of `music`, and the bars of the file whose sustain pedal they repeat.
+        cut: tick before `end` from which events are left out, such as notes that are played early.
 
     Raises:
         UserError: the file cannot be extended: says why.
@@ -147,7 +149,8 @@ def extend(
     file = open_file(data)
     if file.ticks_per_beat < MIN_TICKS_PER_BEAT:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
-    file_tracks = [FileTrack.before(file.data, state, end, whole) for state in file.tracks]
+    cut = end if cut is None else cut
+    file_tracks = [FileTrack.before(file.data, state, cut, whole) for state in file.tracks]
 
     beat = music.ticks_per_beat
 
@@ -156,12 +159,9 @@ def extend(
 
     music = replace(music.moved(move), ticks_per_beat=file.ticks_per_beat)
     placed = _place(music.tracks, file_tracks, file.tracks, find_track, end, programs or {})
-    struck: dict[ChannelPitch, int] = {}
-    for track, (_, channel) in placed:
-        for onset, _, pitch, _ in track.notes.tolist():
-            struck[channel, pitch] = min(onset, struck.get((channel, pitch), onset))
+    struck = _first_onsets(placed)
     for file_track, state in zip(file_tracks, file.tracks, strict=True):
-        _go_on(file_track, state, end, whole, sustain, struck)
+        _go_on(file_track, state, (cut, end), whole, sustain, struck)
     _restore_levels(file_tracks, end)
     _repeat_pedals([part for _, part in placed], [bar.moved(move) for bar in pedal_bars])
     for track, (file_track, channel) in placed:
@@ -186,16 +186,26 @@ def as_file(file: MidiFile, tracks: Sequence[FileTrack]) -> bytes:
     return b"".join([b"MThd", header, *(track.chunk() for track in tracks), file.others])
 
 
+def _first_onsets(placed: Sequence[tuple[Track, _Part]]) -> dict[ChannelPitch, int]:
+    """Return the tick at which each pitch of each channel is struck for the first time."""
+    struck: dict[ChannelPitch, int] = {}
+    for track, (_, channel) in placed:
+        for onset, _, pitch, _ in track.notes.tolist():
+            struck[channel, pitch] = min(onset, struck.get((channel, pitch), onset))
+    return struck
+
+
 def _go_on(
     track: FileTrack,
     state: TrackState,
-    end: int,
+    edges: tuple[int, int],  # `cut` and `end`
     whole: bool,
     sustain: int,
     struck: Mapping[ChannelPitch, int],  # where keys are struck again
 ) -> None:
     """Add what follows of a track: ends of notes, pedals, wheels; all events of a whole one."""
-    ends = {x.end for notes in state.notes.values() for x in notes if x.begin.tick < end}
+    cut, end = edges
+    ends = {x.end for notes in state.notes.values() for x in notes if x.begin.tick < cut}
     for event in state.events[len(track.events) :]:
         if event in ends:
             latest = struck.get((event.channel, event.content[0]), event.tick)
@@ -203,7 +213,7 @@ def _go_on(
         elif whole:
             track.add(event.tick, OFF, event.message)
     for begin, _ in chain.from_iterable(state.open.values()):
-        if begin.tick < end:
+        if begin.tick < cut:
             track.add(end, OFF, (0x80 | begin.channel, begin.content[0], 64))
     for (channel, control), held in track.held.items():
         track.add(max(end, held.tick), OFF, at_rest(channel, control))

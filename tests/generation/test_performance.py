@@ -272,3 +272,16 @@ def test_a_model_with_velocities_keeps_them():
 def test_an_unknown_performance_is_refused():
     with pytest.raises(UserError, match="performance"):
         music_model(REMI()).prompt(swung(), performance="loud")
+
+
+@pytest.mark.parametrize("performance", ["prompt", "none"])
+def test_notes_of_the_next_bar_that_are_early_do_not_stay(performance, tmp_path):
+    model = music_model(REMI(chords=False))
+    rows = [(i * BEAT - 20 * (i > 0), 60 + i % 5, 240) for i in range(16)]
+    path = file_of(tmp_path, *notes(*rows))
+    options = {"prompt_bars": 2, "bars": 1, "beats": "file", "performance": performance}
+    (piece,) = model.generate(path, **options)
+    (track,) = loads(piece.midi_file()[0]).tracks
+    kept = track.notes[track.notes["onset"] < 2 * BAR]
+    assert kept["onset"].tolist() == [row[0] for row in rows[:8]]
+    assert kept["duration"].tolist() == [240] * 8

@@ -3,7 +3,7 @@
 // A played note is { part, bar, position, pitch, length, velocity, deviation, articulation }: position
 // in the bar, length and deviation from the grid are in quarters, articulation is the played length as a
 // multiple of the length on the grid. A part is a track, or one pitch of a track of drums. A group is
-// the notes that begin together in a part, the highest first.
+// the notes that begin together in a part, the highest first, with the logarithm of the longest length.
 
 const LONGEST_ARTICULATION = 1.5;
 const DONOR_BARS = 32; // of a prompt, the last ones
@@ -66,7 +66,12 @@ function groupsOf(notes) {
     const key = `${note.part} ${note.bar} ${note.position}`;
     groups.set(key, [...(groups.get(key) ?? []), note]);
   }
-  return [...groups.values()].map((group) => group.sort((a, b) => b.pitch - a.pitch));
+  return [...groups.values()].map((group) => {
+    const sorted = group.toSorted((a, b) => b.pitch - a.pitch);
+    const { part, bar, position, pitch } = sorted[0];
+    const length = Math.log2(greatest(group.map((note) => note.length)));
+    return { notes: sorted, part, bar, position, top: pitch, bottom: sorted.at(-1).pitch, length };
+  });
 }
 
 /**
@@ -96,10 +101,10 @@ function performed(score, { performance, endTime, barLength }, stepsPerBeat, opt
     }
   });
   for (const group of groupsOf(added)) {
-    const donor = nearestGroup(group, performance);
-    group.forEach(({ note }, i) => {
-      const place = (i * (donor.length - 1)) / Math.max(1, group.length - 1);
-      playedAs.set(note, donor[Math.round(place)]);
+    const donors = nearestGroup(group, performance).notes;
+    group.notes.forEach(({ note }, i) => {
+      const place = (i * (donors.length - 1)) / Math.max(1, group.notes.length - 1);
+      playedAs.set(note, donors[Math.round(place)]);
     });
   }
   const tracks = score.tracks.map((track) => {
@@ -111,7 +116,7 @@ function performed(score, { performance, endTime, barLength }, stepsPerBeat, opt
 
 /** Return the group of the prompt that is most like a new one. Bars before the prompt's end are its own. */
 function nearestGroup(group, { groups, lastBar }) {
-  const { bar } = group[0];
+  const { bar } = group;
   const numBars = lastBar + 1;
   const place = bar % (2 * numBars); // back to the first bar and forth again
   const newModel = place < numBars ? lastBar - place : place - numBars;
@@ -125,9 +130,7 @@ function nearestGroup(group, { groups, lastBar }) {
 }
 
 /** Return how unlike two groups are, with the weights of musicgen/generation/donors.py. */
-function groupDistance(group, other, modelBar) {
-  const [a, b] = [group[0], other[0]];
-  const longest = (notes) => Math.log2(greatest(notes.map(({ length }) => length)));
+function groupDistance(a, b, modelBar) {
   const between = Math.abs(a.position - b.position);
   const inBeat = Math.abs((a.position % 1) - (b.position % 1));
   const isDownbeat = ({ position }) => position < SAME_POSITION;
@@ -137,10 +140,10 @@ function groupDistance(group, other, modelBar) {
     2 * (between > SAME_POSITION) +
     4 * Math.min(inBeat, 1 - inBeat) +
     2 * (isDownbeat(a) !== isDownbeat(b)) +
-    0.5 * Math.min(4, Math.abs(group.length - other.length)) +
-    Math.min(3, Math.abs(longest(group) - longest(other))) +
-    Math.abs(a.pitch - b.pitch) / 12 +
-    Math.abs(group.at(-1).pitch - other.at(-1).pitch) / 24
+    0.5 * Math.min(4, Math.abs(a.notes.length - b.notes.length)) +
+    Math.min(3, Math.abs(a.length - b.length)) +
+    Math.abs(a.top - b.top) / 12 +
+    Math.abs(a.bottom - b.bottom) / 24
   );
 }
 
