@@ -7,7 +7,7 @@ _SEVENTH = r"(?:7|9|11|13)"
 _TENSIONS = r"(?:(?:add|no|[b#+-])(?:2|3|4|5|6|9|11|13))*"
 # The first that matches what follows the root decides. Tensions are left out; sixths and ninths
 # without a seventh are triads, for the markers have none.
-_SPELLINGS = {
+CHORD_SPELLINGS = {
     "sus2": rf"{_SEVENTH}?sus[29]",
     "sus4": rf"4|{_SEVENTH}?sus4?{_TENSIONS}",
     "/o7": rf"ø7?|h7|0|/o7|{_MINOR}{_SEVENTH}[b-]5",
@@ -21,7 +21,7 @@ _SPELLINGS = {
     "M": rf"{_MAJOR}?(?:2|5|6/9|69|6)?{_TENSIONS}",
 }
 _LONGEST = 40  # characters
-_NO_CHORDS = ("NC", "N.C.", "N.C", "n.c.", "N", "none")
+NO_CHORDS = ("NC", "N.C.", "N.C", "n.c.", "N", "none")
 _SYMBOL = re.compile(r"([A-G][#b]?)(.*?)(?:/([A-G][#b]?))?")
 _PLAIN = str.maketrans({"♯": "#", "♭": "b", "−": "-", "△": "Δ", " ": None})
 _FIFTHS = "FCGDAEB"  # ascending
@@ -34,14 +34,14 @@ def chord_marker(symbol: str) -> str | None:
     plain = symbol.translate(_PLAIN)
     if plain.startswith("("):  # a chord that may be left out
         plain = plain[1:].removesuffix(")")
-    if plain in _NO_CHORDS:
+    if plain in NO_CHORDS:
         return "N_N_N"
     match = _SYMBOL.fullmatch(plain)
     if match is None:
         return None
     root, ending, bass = match.groups()
     ending = re.sub(r"[(),]", "", ending)
-    for quality, spelling in _SPELLINGS.items():
+    for quality, spelling in CHORD_SPELLINGS.items():
         if re.fullmatch(spelling, ending):
             return f"{root}_{quality}_{bass or root}"
     return None

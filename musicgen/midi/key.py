@@ -88,14 +88,19 @@ def key_fits() -> NDArray[np.float64]:
     return (profiles - profiles.mean(1, keepdims=True)) / profiles.std(1, keepdims=True)
 
 
+def fifths_of_keys() -> dict[str, int]:
+    """Return the sharps, or as a negative number flats, of all keys by name: C, Am, 0, Eb, Cm …"""
+    signatures = zip(range(-7, 8), _FIFTHS[1:], _FIFTHS[4:], strict=False)
+    return {name: n for n, major, minor in signatures for name in (str(n), major, f"{minor}m")}
+
+
 def key_fifths(name: object) -> int:
     """Return the sharps, or as a negative number flats, of a key such as Eb, F#m or -3.
 
     Raises:
         ParameterError: it names none.
     """
-    signatures = zip(range(-7, 8), _FIFTHS[1:], _FIFTHS[4:], strict=False)
-    keys = {name: n for n, major, minor in signatures for name in (str(n), major, f"{minor}m")}
+    keys = fifths_of_keys()
     if str(name) not in keys:
         raise ParameterError("key", name, "expected a key such as C, Eb, F#m, or fifths from -7")
     return keys[str(name)]

@@ -31,7 +31,16 @@ from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.tokenization.base import Tokenizer
 
 WORKER_SCRIPTS = (
-    *("scores", "midi_reader", "midi_writer", "quantization", "chords", "sampling", "grammar"),
+    *(
+        "scores",
+        "midi_reader",
+        "midi_writer",
+        "quantization",
+        "chords",
+        "progression",
+        "sampling",
+        "grammar",
+    ),
     *(
         "coordinates",
         "bar_tokenizer",
@@ -46,6 +55,10 @@ REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the re
 PAGE_SCRIPTS = (
     *("payload", "recorder", "keyboard", "live", "metronome", "page", "weights", "start"),
 )
+_CHORDS_FIELD = (
+    '<label>Chords of what is added<input type="text" id="chords" placeholder="C Am F G"></label>'
+)
+_KEY_FIELD = '<label>Key of a new piece<input type="text" id="key" placeholder="Eb"></label>'
 _CHECK_BOX = '<label class="check"><input type="checkbox" id="{id}" checked> {label}</label>'
 
 
@@ -87,7 +100,7 @@ def save_page(
         about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
         temperature=str(sampling["temperature"]),
         accompany=tables["accompany"],
-        fixed="\n".join(_fixed_settings(tokenizer)),
+        asked="\n".join(_settings_of_tokens(tokenizer)),
         content=embedded_json(data),
         worker=worker_source(step.source),
         weights=pack_weights(step.data),
@@ -116,8 +129,12 @@ def read_page(path: Path) -> PageParts:
     return PageParts(json.loads(parts["content"]), parts["worker"], parts["weights"])
 
 
-def _fixed_settings(tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield a check box for each setting that the model could change."""
+def _settings_of_tokens(tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield a field for what the tokens can be asked for, a check box for what can stay."""
+    if tokenizer.families.get("Chord"):
+        yield _CHORDS_FIELD
+    if tokenizer.families.get("Key"):
+        yield _KEY_FIELD
     if tokenizer.families.get("Tempo"):
         yield _CHECK_BOX.format(id="fix-tempo", label="fix the tempo")
     if len(tokenizer.families.get("Bar", ())) > 1:

@@ -8,7 +8,8 @@ from typing import Any
 from musicgen.errors import UserError
 from musicgen.metrics.part_writing import FIFTH, UNISON
 from musicgen.midi import DEFAULT_VELOCITY, TICKS_PER_BEAT, Track
-from musicgen.midi.key import KEYS, key_fits, spelling
+from musicgen.midi.chord_symbols import CHORD_SPELLINGS, NO_CHORDS
+from musicgen.midi.key import KEYS, fifths_of_keys, key_fits, spelling
 from musicgen.midi.score import DEFAULT_TEMPO, PITCH_CLASSES
 from musicgen.report.payload import CHORD_SUFFIXES, track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
@@ -38,6 +39,9 @@ def constants() -> dict[str, Any]:
         "tempo": DEFAULT_TEMPO,  # quarters a minute, of a MIDI file that says nothing
         "timeSignature": COMMON_TIME,  # the same
         "noteNames": PITCH_CLASSES,
+        "chordSpellings": CHORD_SPELLINGS,  # of chords that people type, by quality
+        "noChords": NO_CHORDS,  # what they type for none
+        "keys": fifths_of_keys(),
         "chordSuffixes": CHORD_SUFFIXES,  # of names for people, by quality
         "maxEmptyBars": MAX_EMPTY_BARS,
         "maxTokensPerBar": MAX_TOKENS_PER_BAR,

@@ -8,6 +8,7 @@ import torch
 
 from musicgen.composer import compose_pop
 from musicgen.generation.constraints import ConstrainedGrammar, Constraint
+from musicgen.generation.constraints.chords import REMIChords, SongsChords
 from musicgen.generation.constraints.end import end_constraints
 from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
 from musicgen.generation.constraints.parallels import NoParallels
@@ -20,7 +21,7 @@ from musicgen.tokenization import REMI
 from musicgen.tokenization.bar_grammar import BarGrammar
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.chords.recognition import with_chords
-from musicgen.tokenization.chords.symbols import spelled
+from musicgen.tokenization.chords.symbols import CHORDS, spelled
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.played_rhythm import printed_rhythm
@@ -47,6 +48,15 @@ def random_walk(tokenizer, rng, number: int) -> dict:
         "avoidParallels": bool(number % 2),
     }
     constraints: list[Constraint] = []
+    if tokenizer.families.get("Chord") and number % 4 == 3:
+        times = np.sort(rng.choice(400, 6, replace=False))
+        progression = np.stack([times, rng.permutation(len(CHORDS))[:6]], axis=1)
+        options["progression"] = progression.tolist()
+        if isinstance(tokenizer, REMI):
+            constraints.append(REMIChords(grammar, [progression]))
+        else:
+            targets = np.ones((1, len(tokenizer.families["Part"])), bool)
+            constraints.append(SongsChords(grammar, [progression], targets))
     if options["avoidParallels"] and isinstance(grammar, ChoraleGrammar):
         constraints.append(NoParallels(grammar))
     if isinstance(grammar, BarGrammar):
@@ -84,6 +94,7 @@ def test_masks_and_coordinates_of_random_walks(name, tmp_path):
           grammar.fixTempo(walk.tempo);
           grammar.fixTimeSignature(walk.metre);
           grammar.forbidParallels(walk.avoidParallels);
+          if (walk.progression) grammar.followProgression(walk.progression);
           if (walk.limit) grammar.limit = Math.min(grammar.limit, walk.limit);
           const mask = new Uint8Array(tokenizer.size);
           return walk.tokens.map((token) => {

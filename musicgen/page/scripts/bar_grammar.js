@@ -16,6 +16,8 @@ class BarGrammar extends Grammar {
     this.ends = new Int32Array(numParts * tokenizer.count("Pitch"));
     this.tempo = this.chord = this.timeSignature = this.key = -1; // ranks of the last tokens
     this.chordsAllowed = true;
+    this.hasChords = false; // whether the part of chords has begun in this bar
+    this.progression = null; // [grid step, chord], and at last an end that no piece reaches
     this.tempoFixed = this.timeSignatureFixed = false;
     this.orders = [...Array(2 ** numParts).keys()]; // sets of parts, as bits, that may come first
     this.isTarget = Array(numParts).fill(true);
@@ -43,6 +45,11 @@ class BarGrammar extends Grammar {
   keepPart(kept, targets) {
     this.orders = [1 << kept];
     this.isTarget = this.isTarget.map((_, part) => targets.includes(part) || this.isChords(part));
+  }
+
+  followProgression(progression) {
+    this.chordsAllowed = true;
+    this.progression = [...progression, [NO_LIMIT, -1]];
   }
 
   fixTempo(isFixed) {
@@ -79,6 +86,44 @@ class BarGrammar extends Grammar {
         mask[token] = isFree && test(token - first) ? 1 : 0;
       }
     }
+    if (this.progression) this.restrictToProgression(mask, last);
+  }
+
+  /** Return when the progression changes the chord next from a time on, and to which. */
+  nextChord(time) {
+    const at = this.progression.findIndex(([, chord], i) => {
+      const end = this.progression[i + 1]?.[0];
+      return end === undefined || (end > time && chord !== this.chord);
+    });
+    const [start, chord] = this.progression[at];
+    return [Math.max(start, time), chord];
+  }
+
+  /** Leave the tokens with which the chords come at their times, as constraints/chords.py does. */
+  restrictToProgression(mask, last) {
+    const { tokenizer, time, barStart, barEnd } = this;
+    const { families, followers, hasParts } = tokenizer;
+    const inChords = hasParts && this.part >= 0 && this.isChords(this.part);
+    const mayEndPart = ["Part", "Bar", "EOS"].some((family) => followers[last].includes(family));
+    const isBefore = barEnd <= this.progression[0][0]; // in these bars the model chooses
+    if (hasParts && (isBefore || !(mayEndPart || inChords))) return;
+    const ofPart = this.hasChords ? barEnd - 1 : barStart;
+    const [due, chord] = this.nextChord(hasParts && !inChords ? ofPart : time);
+    const isComplete = due >= Math.min(barEnd, this.limit);
+    const restrict = (family, test) => {
+      const [first, stop] = families[family] ?? [0, 0];
+      for (let token = first; token < stop; token++) if (!test(token - first)) mask[token] = 0;
+    };
+    restrict("Chord", (rank) => rank === chord && due === time);
+    for (const family of ["Bar", "EOS"]) restrict(family, () => isComplete);
+    if (hasParts) {
+      restrict("Beat", (rank) => !inChords || barStart + rank === due);
+      restrict("Part", (part) => this.isChords(part) !== isComplete);
+      return;
+    }
+    restrict("Beat", (rank) => barStart + rank <= due);
+    if (last === "Beat" && due === time)
+      mask.forEach((_, token) => within(token, families.Chord) || (mask[token] = 0));
   }
 
   /** Return which tokens of a family, by rank, may follow one of the family `last`. */
@@ -156,12 +201,14 @@ class BarGrammar extends Grammar {
       this.barStart = this.time = this.barEnd;
       this.barEnd += bar_lengths[rank];
       this.numBars++;
+      this.hasChords = false;
       this.timeSignature = rank;
       this.part = -1;
     } else if (family === "Part") {
       this.time = this.barStart;
       this.orders = this.orders.filter((firstParts) => this.isOrdered(firstParts, this.part, rank));
       this.part = rank;
+      this.hasChords ||= this.isChords(rank);
     } else if (family === "Beat") {
       this.time = this.barStart + rank;
     } else if (family === "Pitch" || family === "Drum") {

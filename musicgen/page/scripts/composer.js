@@ -10,10 +10,8 @@ class Composer {
 
   /** Begin a piece without music. */
   clear() {
-    const nothing = { signatures: [], tempos: [], tracks: [] };
-    const barLength = this.tokenizer.barLength(nothing);
     this.bpm = null; // the tempo that somebody chose for the piece
-    this.begin({ tokens: this.tokenizer.startTokens, endTime: 0, barLength, frame: nothing });
+    this.begin(emptyPrompt(this.tokenizer, null));
   }
 
   /** Begin with what makePrompt returns. */
@@ -89,9 +87,11 @@ class Composer {
    * Add music from the end on, a token at a time.
    *
    * @param options seed and take, which decide the random numbers; end, musical time; fixTempo,
-   *   fixTimeSignature; params of sampleToken, and avoid_parallels
+   *   fixTimeSignature; params of sampleToken, and avoid_parallels; progression, the chords of each
+   *   bar that is added
    */
-  *compose({ end, seed, take = 0, fixTempo = true, fixTimeSignature = true, params }) {
+  *compose({ end, seed, take = 0, params, progression, ...fixed }) {
+    const { fixTempo = true, fixTimeSignature = true } = fixed;
     const { model, prompt } = this;
     const start = this.endTime;
     const random = randomNumbers(seed, take, start);
@@ -100,6 +100,10 @@ class Composer {
     const numBars = Math.ceil((end - start) / prompt.barLength);
     const mostTokens = this.tokens.length + CONSTANTS.maxTokensPerBar * numBars;
     model.grammar.afterPrompt(prompt.tokens);
+    if (progression) {
+      const lines = Array.from({ length: numBars + 1 }, (_, i) => start + i * prompt.barLength);
+      model.grammar.followProgression(scheduleChords(progression, lines));
+    }
     model.grammar.fixTempo(fixTempo);
     model.grammar.fixTimeSignature(fixTimeSignature);
     model.grammar.forbidParallels(params.avoid_parallels);

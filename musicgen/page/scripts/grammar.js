@@ -56,6 +56,9 @@ class Grammar {
   /** After a prompt without chords, or without some of the parts, allow none. */
   afterPrompt() {}
 
+  /** Let the chords be those of a progression: [grid step, index] of each. */
+  followProgression() {}
+
   fixTempo() {}
 
   fixTimeSignature() {}

@@ -154,6 +154,8 @@ class Page {
     return {
       temperature: Number(byId("temperature").value),
       seed: Number(byId("seed").value) || 0,
+      chords: byId("chords")?.value ?? "",
+      key: byId("key")?.value ?? "",
       fixTempo: byId("fix-tempo")?.checked ?? true,
       fixTimeSignature: byId("fix-time-signature")?.checked ?? true,
     };
@@ -360,6 +362,7 @@ class Page {
     byId("retake").disabled = this.composing || this.isLive || !this.hasNew;
     byId("accompany").disabled = this.composing || this.isLive || !hasNotes;
     byId("save").disabled = !hasNotes;
+    if (byId("key")) byId("key").disabled = hasNotes; // which have a key
     byId("undo").disabled = !this.canUndo;
     byId("file-bars-row").hidden = !this.isFile;
     byId("summary").textContent = hasNotes

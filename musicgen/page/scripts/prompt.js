@@ -31,6 +31,17 @@ function makePrompt(tokenizer, score, maxBars) {
   };
 }
 
+/** Return the prompt of a piece without music; fifths are those of its key, null without one. */
+function emptyPrompt(tokenizer, fifths) {
+  const { ticksPerBeat } = CONSTANTS;
+  const keys = fifths === null ? [] : [[0, fifths]];
+  const frame = { ticksPerBeat, tracks: [], tempos: [], signatures: [], markers: [], keys };
+  const tokens = keys.length
+    ? tokenizer.encode(frame).filter((token) => token !== tokenizer.eos)
+    : tokenizer.startTokens;
+  return { tokens, endTime: 0, barLength: tokenizer.barLength(frame), frame };
+}
+
 /** Return the numbers of the first and of the last bar in which a note begins. */
 function barsWithNotes(tokenizer, encoded, bars) {
   const onsets = allNotes(tokenizer.decode(encoded)).map(([onset]) => onset);

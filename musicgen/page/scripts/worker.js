@@ -103,10 +103,13 @@ class Session {
   /** Add grid steps to the piece. */
   add(steps, settings) {
     const { composer } = this;
+    const progression = parseProgression(settings.chords ?? "", composer.tokenizer);
+    const fifths = keyFifths(settings.key ?? "");
+    if (!composer.endTime) composer.begin(emptyPrompt(composer.tokenizer, fifths));
     const end = composer.endTime + steps;
     this.planned = (end * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     const params = { ...this.sampling, temperature: settings.temperature };
-    return this.run(composer.compose({ ...settings, end, params }), true);
+    return this.run(composer.compose({ ...settings, end, params, progression }), true);
   }
 
   /** Write other last bars than those that the model wrote. */
