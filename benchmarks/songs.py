@@ -14,7 +14,8 @@ signature. The value of a piece is the mean over its samples. `chords asked for`
 benchmarks/progressions.py. Finished parts stay in --out; all measures go to results/songs.json.
 
 Keys are those of the signatures, else of the prompts' notes. `clash` is `clash_share`. Repeated
-bars may repeat bars of the prompt. `bar lines kept` is the share of pieces in which all bar lines
+bars may repeat bars of the prompt. Copied bars have the same notes as an earlier bar, varied bars
+only its rhythm. `bar lines kept` is the share of pieces in which all bar lines
 are those of the file, up to its next change of time signature.
 """
 
@@ -43,7 +44,12 @@ from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.descriptors import clash_share, in_key_share
 from musicgen.metrics.position_loss import unit_values
-from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated_bar_share
+from musicgen.metrics.repeated_bars import (
+    bar_notes,
+    bar_similarities,
+    copied_and_varied_shares,
+    repeated_bar_share,
+)
 from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import TICKS_PER_BEAT, Score, dumps, loads, pitched_notes
@@ -159,13 +165,18 @@ def measures(piece: Continuation, music: Score) -> dict[str, float]:
     tracks = [track for i, track in enumerate(music.tracks) if not kept or i in kept.targets]
     music, shown = replace(music, tracks=tracks), prompt.piece if kept else prompt.score
     first = int((prompt.piece.bar_starts() < prompt.end_tick).sum())
-    events = [bar_notes(shown)[:, :3]] * (not kept) + [bar_notes(music)[:, :3] + [first, 0, 0]]
+    events = bar_notes(music) + np.array([first, 0, 0, 0])
+    if not kept:
+        events = np.concatenate([bar_notes(shown), events])
+    copied, varied = copied_and_varied_shares(events, first)
     given = pitched_notes(prompt.score) if kept else None
     return {
         "in key": in_key_share(music, key_of(shown)),
         "notes a bar": music.num_notes / (piece.bars or BARS),
         "clash": clash_share(pitched_notes(music), given),
-        "repeated bars": repeated_bar_share(bar_similarities(np.concatenate(events)), first),
+        "repeated bars": repeated_bar_share(bar_similarities(events[:, :3]), first),
+        "copied bars": copied,
+        "varied bars": varied,
         "onset-duration similarity": style_similarity(music, shown),
     }
 

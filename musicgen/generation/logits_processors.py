@@ -154,6 +154,34 @@ class TypicalP:
         return _keep_first(logits, probabilities.gather(-1, order), order, self.p)
 
 
+@dataclass(frozen=True)
+class TopPOfOthers:
+    """Keep the most probable token, and the most probable of the others.
+
+    A nucleus of all tokens is the most probable token alone wherever that has a probability above
+    p. So a passage that begins to repeat is repeated to its end, although the model would leave it
+    sooner or later. Here the nucleus is one of the other tokens, and their probability stays.
+
+    Attributes:
+        p: the share of the other tokens' probability that those which stay have together.
+        variation: by what factor the probability of the other tokens, all together, changes.
+    """
+
+    p: float
+    variation: float
+
+    def __call__(self, tokens: Tensor, logits: Tensor) -> Tensor:
+        probabilities, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+        others = probabilities[:, 1:]
+        total = others.sum(-1, keepdim=True)
+        before = others.cumsum(-1) - others
+        kept = others.masked_fill(before >= self.p * total, 0.0)
+        new_total = self.variation * total
+        scale = new_total / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(kept.dtype).tiny)
+        kept = torch.cat([1 - new_total, kept * scale], dim=-1)
+        return torch.empty_like(logits).scatter(-1, order, kept.log())
+
+
 def _keep_first(logits: Tensor, probabilities: Tensor, order: Tensor, p: float) -> Tensor:
     """Keep tokens in a given order until their cumulative probability reaches p.
 

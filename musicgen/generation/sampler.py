@@ -156,6 +156,8 @@ class Sampler:
         sampling = self.request.sampling
         if self.model.copy_head is not None and sampling.temperature > 0:
             sampling = replace(sampling, temperature=1.0)  # the decoder has it
+        if self.request.piece.is_whole_piece:  # music for kept parts repeats little without it
+            sampling = replace(sampling, variation=None)
         processors = [*sampling.processors(), *self.logits_processors]
         for processor in processors:
             if isinstance(processor, LogitsProcessor):

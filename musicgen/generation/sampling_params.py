@@ -13,6 +13,7 @@ from musicgen.generation.logits_processors import (
     Temperature,
     TopK,
     TopP,
+    TopPOfOthers,
     TypicalP,
     greedy,
 )
@@ -29,6 +30,11 @@ class SamplingParams:
         top_k: keep the k most probable tokens; None keeps all.
         top_p: keep the most probable tokens that together reach this probability (nucleus
             sampling, Holtzman et al. 2020); 1 keeps all.
+        variation: how often another token than the most probable one comes, as a share of its
+            probability: 1 is as often as the model expects. `top_p` then counts the probability of
+            the other tokens alone, see `TopPOfOthers`. None: `top_p` counts that of all tokens, and
+            music repeats itself more often than the model expects. Kept parts need none: with them
+            it is not used.
         min_p: keep the tokens at least this many times as probable as the most probable one
             (Nguyen et al. 2024); 0 keeps all.
         typical_p: keep the tokens whose surprise -log p is nearest to the entropy, until they
@@ -48,6 +54,7 @@ class SamplingParams:
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    variation: float | None = None
     min_p: float = 0.0
     typical_p: float = 1.0
     max_notes: int | Sequence[int] | bool | None = None
@@ -59,6 +66,7 @@ class SamplingParams:
         check_float("temperature", self.temperature)
         check_int("top_k", self.top_k, none_means="all tokens")
         check_float("top_p", self.top_p, above=0, maximum=1)
+        check_float("variation", self.variation, maximum=1, none_means="top_p of all tokens")
         check_float("min_p", self.min_p, maximum=1)
         check_float("typical_p", self.typical_p, above=0, maximum=1)
         if isinstance(self.max_notes, Sequence):
@@ -82,7 +90,9 @@ class SamplingParams:
             processors.append(Temperature(self.temperature))
         if self.top_k is not None:
             processors.append(TopK(self.top_k))
-        if self.top_p < 1:
+        if self.variation is not None:
+            processors.append(TopPOfOthers(self.top_p, self.variation))
+        elif self.top_p < 1:
             processors.append(TopP(self.top_p))
         if self.min_p > 0:
             processors.append(MinP(self.min_p))

@@ -79,3 +79,25 @@ def new_and_repeated_bars(similarities: FloatArray) -> tuple[BoolArray, BoolArra
     is_new = filled & ~np.tril(alike, -1).any(axis=1)
     is_repeated = filled & np.tril(alike, -MIN_LAG).any(axis=1)
     return is_new, is_repeated
+
+
+def copied_and_varied_shares(events: Events, first: int = 0) -> tuple[float, float]:
+    """Return which share of the bars copies an earlier bar, and which varies one.
+
+    A copy has the same notes as an earlier bar: steps, pitches and durations. A variation is no
+    copy, and has the rhythm of an earlier bar, steps and durations, up to `ALIKE`. Empty bars are
+    not counted. The shares are NaN if all bars are empty.
+
+    Args:
+        events: what `bar_notes` returned. [N, 4]
+        first: first bar to count. Bars before it can be copied and varied.
+    """
+    rhythms = events[:, [0, 1, 3]]
+    is_copy = np.tril(bar_similarities(events) == 1, -1).any(axis=1)
+    has_rhythm = np.tril(bar_similarities(rhythms) >= ALIKE, -1).any(axis=1)
+    filled = np.isin(np.arange(len(is_copy)), events[:, 0])
+    filled[:first] = False
+    shares = [
+        mean_of_valid(each[filled].astype(float)) for each in (is_copy, has_rhythm & ~is_copy)
+    ]
+    return shares[0], shares[1]

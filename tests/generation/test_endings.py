@@ -4,8 +4,11 @@ import numpy as np
 import torch
 
 import musicgen
-from benchmarks.endings import has_pile
+from benchmarks.endings import ends_on_tonic, has_pile, key_of
+from musicgen.data.corpora import BachChorales
+from musicgen.generation.constraints.closing import triads
 from musicgen.generation.constraints.end import EndBy
+from musicgen.midi.key import Key
 from musicgen.tokenization.chords.symbols import ROOTS
 from tests.generation.builders import TOKENIZERS
 
@@ -43,7 +46,31 @@ def test_notes_do_not_pile_up_at_the_end_and_the_last_chord_is_the_tonic():
     assert (
         sum(map(has_pile, pieces)) <= 1
     )  # most of them if the mask shares the probability among notes
+    assert all(ends_on_tonic(piece.score, key_of(piece)) for piece in pieces)
     chords = [piece.score.markers[-1].text for piece in pieces]
     assert {chord.split("_")[0] for chord in chords} <= {*ROOTS}
     assert len(set(chords)) == 1
     assert chords[0].startswith("G_M")
+
+
+def test_a_chorale_ends_on_a_held_tonic_chord():
+    corpus = BachChorales()
+    scores = [corpus.read_piece(piece) for piece in [*corpus.pieces()][:2]]
+    model = musicgen.load("bach-chorales")
+    pieces = model.generate(scores, prompt_bars=2, bars=2, ending="close", num_samples=3)
+    for piece in pieces:
+        assert ends_on_tonic(piece.score, key_of(piece))
+        ends = [
+            int((track.notes["onset"] + track.notes["duration"]).max())
+            for track in piece.score.tracks
+        ]
+        assert ends == 4 * [piece.score.end]
+
+
+def test_triads_of_keys():
+    keys = [Key(0, True), Key(9, False), None]
+    assert [np.flatnonzero(row).tolist() for row in triads(keys, range(12))] == [
+        [0, 4, 7],
+        [0, 4, 9],
+        [*range(12)],
+    ]

@@ -27,6 +27,12 @@ def processed(logits, params, allowed=None):
         (THREE, {"top_p": 0.8}, [0.625, 0.375, 0]),
         (THREE, {"top_p": 0.5}, [1, 0, 0]),
         (THREE, {"top_p": 1.0}, THREE),
+        # The others have .5: .3 is more than .5 of it, and gets all of it; or .4 times as much.
+        (THREE, {"variation": 1.0}, THREE),
+        (THREE, {"top_p": 0.5, "variation": 1.0}, [0.5, 0.5, 0]),
+        (THREE, {"top_p": 0.5, "variation": 0.4}, [0.8, 0.2, 0]),
+        (THREE, {"variation": 0.4}, [0.8, 0.12, 0.08]),
+        (THREE, {"variation": 0.0}, [1, 0, 0]),
         (THREE, {"min_p": 0.39}, THREE),
         (THREE, {"min_p": 0.41}, [0.625, 0.375, 0]),
         (THREE, {"min_p": 1.0}, [1, 0, 0]),
@@ -53,7 +59,7 @@ def test_filters_and_their_order_by_hand(p, settings, expected, added):
 def test_one_allowed_token_always_stays():
     allowed = torch.tensor([[False, False, True]])
     narrow = SamplingParams(top_k=1, top_p=0.01, min_p=1.0, typical_p=1e-9)
-    for params in (SamplingParams(), narrow, SamplingParams(0.0)):
+    for params in (SamplingParams(), narrow, SamplingParams(0.0), SamplingParams(variation=1.0)):
         logits = torch.tensor([[9.0, 8.0, -1e9]])
         uniform = torch.tensor([0.999999], dtype=torch.float64)
         assert draw(processed(logits, params, allowed), uniform).item() == 2

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from musicgen.metrics.repeated_bars import (
     bar_notes,
     bar_similarities,
+    copied_and_varied_shares,
     new_and_repeated_bars,
     repeated_bar_share,
 )
@@ -82,3 +83,15 @@ def test_bars_of_the_prompt_can_be_repeated():
     joined = np.concatenate([prompt, new + np.array([8, 0, 0])])
     assert repeated_bar_share(bar_similarities(joined), 8) == 3 / 4
     assert repeated_bar_share(bar_similarities(new)) == 0
+
+
+def test_copied_and_varied_bars_by_hand():
+    # Bar, step, pitch, duration: a figure, a copy, the same rhythm, another rhythm; bar 4 is empty.
+    figure = [(0, 60, 4), (4, 64, 4), (8, 67, 8)]
+    varied = [(0, 62, 4), (4, 65, 4), (8, 69, 8)]
+    other = [(0, 60, 16)]
+    bars = {0: figure, 1: figure, 2: varied, 3: other, 5: varied, 6: [(2, 60, 3)]}
+    rows = np.array([(bar, *note) for bar, notes in bars.items() for note in notes])
+    assert copied_and_varied_shares(rows) == pytest.approx((2 / 6, 1 / 6))
+    assert copied_and_varied_shares(rows, 2) == pytest.approx((1 / 4, 1 / 4))
+    assert np.isnan(copied_and_varied_shares(rows, 7)).all()

@@ -73,7 +73,13 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"temperature": 0.7, "top_p": 0.9}, {"top_k": 4, "min_p": 0.1}, {"typical_p": 0.6}],
+    [
+        {},
+        {"temperature": 0.7, "top_p": 0.9},
+        {"top_k": 4, "min_p": 0.1},
+        {"typical_p": 0.6},
+        {"top_p": 0.8, "variation": 0.7},
+    ],
 )
 def test_tokens_are_drawn_alike(settings, tmp_path):
     rng, params = np.random.default_rng(0), SamplingParams(**settings)

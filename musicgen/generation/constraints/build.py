@@ -13,6 +13,12 @@ from musicgen.generation.constraints.bounds import (
     notes_of_each,
 )
 from musicgen.generation.constraints.chords import REMIChords, SongsChords
+from musicgen.generation.constraints.closing import (
+    LastChordOfBars,
+    LastChordOfChorale,
+    tonics,
+    triads,
+)
 from musicgen.generation.constraints.end import end_constraints
 from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
 from musicgen.generation.constraints.kept import KeptParts, KeptTokens, TargetParts, target_parts
@@ -59,6 +65,8 @@ def request_constraints(
             constraints.append(FixedTempo(grammar))
         if request.decoding.fix_time_signature and not request.piece.is_whole_piece:
             constraints.append(FixedTimeSignature(grammar))
+    if request.piece.ending == "close" and request.piece.progression is None:
+        constraints = [*last_chord(tokenizer, grammar, prompts, request), *constraints]
     return [*constraints, *request_end(request, grammar, prompts)]
 
 
@@ -134,6 +142,25 @@ def _progression(request: GenerationRequest, prompt: Prompt) -> IntArray:
     return schedule(request.piece.progression, lines)
 
 
+def last_chord(
+    tokenizer: Tokenizer,
+    grammar: Grammar[Any],
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+) -> list[Constraint]:
+    """Return the constraint that a closed piece ends on the tonic chord of its prompt's key."""
+    keys = [find_key(pitched_notes(prompt.score)) for prompt in prompts]
+    end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
+    if isinstance(grammar, BarGrammar):
+        start = end - [prompt.bar_length for prompt in prompts]
+        return [LastChordOfBars(grammar, start, triads(keys, tokenizer.pitches))]
+    if isinstance(grammar, ChoraleGrammar):
+        start = end - tokenizer.steps_per_beat
+        chord, bass = triads(keys, tokenizer.pitches), tonics(keys, tokenizer.pitches)
+        return [LastChordOfChorale(grammar, start, chord, bass)]
+    return []
+
+
 def _closing_chord(prompt: Prompt, end: int | None) -> IntArray:
     """Return grid step and index of the tonic chord of the prompt's key in the last bar. [N, 2]"""
     key = find_key(pitched_notes(prompt.score))
@@ -152,5 +179,8 @@ def request_end(
     may_end = np.full_like(end, 0 if request.decoding.allow_end else NEVER)
     if request.piece.ending != "close":
         return end_constraints(grammar, start, may_end, None)
-    may_end = np.minimum(may_end, end - [prompt.bar_length for prompt in prompts])
+    if isinstance(grammar, ChoraleGrammar):  # the last chord is held to the end
+        may_end = np.minimum(may_end, end)
+    else:
+        may_end = np.minimum(may_end, end - [prompt.bar_length for prompt in prompts])
     return end_constraints(grammar, start, may_end, end)

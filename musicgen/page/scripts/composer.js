@@ -131,7 +131,7 @@ class Composer {
     const melody = this.tokenizer.withMelodyAhead(this.tokens);
     this.begin({ ...this.prompt, tokens: [], endTime: melody.endTime, kept: melody.kept });
     this.endTime = 0;
-    return this.#fill(melody, randomNumbers(seed, take, 0), params);
+    return this.#fill(melody, randomNumbers(seed, take, 0), { ...params, variation: null });
   }
 
   *#fill({ conditioning, kept, targets }, random, params) {

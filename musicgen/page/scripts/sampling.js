@@ -22,7 +22,7 @@ function randomNumbers(...words) {
  * Draw a token, as musicgen/generation/sampling_params.py does.
  *
  * @param allowed a byte for each token, not 0 for those that may come
- * @param params temperature, top_k, top_p, min_p, typical_p
+ * @param params temperature, top_k, top_p, variation, min_p, typical_p
  * @param uniform a number in [0, 1)
  */
 function sampleToken(logits, allowed, params, uniform) {
@@ -38,7 +38,7 @@ function sampleToken(logits, allowed, params, uniform) {
       "the model's output is not finite: its training diverged. Take an earlier checkpoint",
     );
   }
-  const { temperature, top_k, top_p, min_p, typical_p } = params;
+  const { temperature, top_k, top_p, variation, min_p, typical_p } = params;
   if (temperature === 0) return best;
   if (top_k && top_k < tokens.length) {
     const kth = tokens.map((token) => logits[token]).sort((x, y) => y - x)[top_k - 1];
@@ -48,7 +48,8 @@ function sampleToken(logits, allowed, params, uniform) {
   let probabilities = normalised(
     tokens.map((token) => [token, Math.exp((logits[token] - logits[best]) / temperature)]),
   );
-  if (top_p < 1) probabilities = keepFirst(probabilities, ([, p], [, q]) => q - p, top_p);
+  if (variation != null) probabilities = keepOfOthers(probabilities, best, top_p, variation);
+  else if (top_p < 1) probabilities = keepFirst(probabilities, ([, p], [, q]) => q - p, top_p);
   if (min_p > 0) {
     const smallest = min_p * Math.max(...probabilities.map(([, p]) => p));
     probabilities = normalised(probabilities.filter(([, p]) => p >= smallest));
@@ -76,6 +77,17 @@ function keepFirst(probabilities, order, share) {
   const last = sorted.findIndex(([, p]) => (sum += p) >= share);
   const first = new Set(sorted.slice(0, last < 0 ? sorted.length : last + 1));
   return normalised(probabilities.filter((each) => first.has(each)));
+}
+
+/** Keep the most probable token, and of the others the first that reach a share; see `TopPOfOthers`. */
+function keepOfOthers(probabilities, best, share, variation) {
+  const others = probabilities.filter(([token]) => token !== best);
+  const sum = variation * total(others);
+  if (sum === 0) return [[best, 1]];
+  const kept = keepFirst(normalised(others), ([, p], [, q]) => q - p, share);
+  return probabilities
+    .map(([token]) => [token, token === best ? 1 - sum : 0])
+    .map(([token, p]) => [token, p + sum * (kept.find(([other]) => other === token)?.[1] ?? 0)]);
 }
 
 /** Keep the tokens whose surprise is nearest to the entropy (Meister et al. 2023). */

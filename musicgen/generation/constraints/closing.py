@@ -1,0 +1,113 @@
+"""The last chord of a closed piece: the tonic triad of the prompt's key."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from musicgen.generation.constraints.base import Constraint
+from musicgen.midi.key import Key
+from musicgen.tokenization.bar_grammar import BarGrammar, BarState
+from musicgen.tokenization.chorale.frames import NUM_VOICES
+from musicgen.tokenization.chorale.grammar import ChoraleGrammar, ChoraleState
+from musicgen.tokenization.grammar import BoolArray, Grammar
+from musicgen.tokenization.vocabulary import IntArray
+
+
+def triads(keys: list[Key | None], pitches: IntArray | range) -> BoolArray:
+    """Return which MIDI pitches belong to the tonic triad of each key, [B, num_pitches].
+
+    Without a key all do.
+    """
+    found = np.ones((len(keys), len(pitches)), bool)
+    for of_key, key in zip(found, keys, strict=True):
+        if key is not None:
+            third = 4 if key.major else 3
+            of_key[:] = np.isin((np.array(pitches) - key.tonic) % 12, (0, third, 7))
+    return found
+
+
+def tonics(keys: list[Key | None], pitches: IntArray | range) -> BoolArray:
+    """Return which MIDI pitches are the tonic of each key, [B, num_pitches]; of none, all."""
+    found = np.ones((len(keys), len(pitches)), bool)
+    for of_key, key in zip(found, keys, strict=True):
+        if key is not None:
+            of_key[:] = np.array(pitches) % 12 == key.tonic
+    return found
+
+
+class LastChordMemory(NamedTuple):
+    """The last chord of each sequence, see `LastChord`."""
+
+    start: IntArray  # [B]
+    chord: BoolArray  # [B, num_pitches]
+    bass: BoolArray  # [B, num_pitches]
+
+
+class LastChord(Constraint):
+    """From a musical time on, all notes that sound belong to a chord, and one of them begins.
+
+    Args:
+        start: the time in grid steps. [B]
+        chord: the pitches of the vocabulary that belong to the chord. [B, num_pitches]
+    """
+
+    def __init__(self, grammar: Grammar[Any], start: IntArray, chord: BoolArray) -> None:
+        self.grammar, self.memory = grammar, LastChordMemory(start, chord, chord)
+        self._pitch, self._eos = grammar.slices["Pitch"], grammar.eos
+
+    def start(self, state: Any, prompts: Any) -> LastChordMemory:
+        return self.memory
+
+    def allowed(self, state: Any, memory: LastChordMemory) -> BoolArray:
+        mask = np.ones((len(memory.start), len(self.grammar.vocabulary)), bool)
+        self._restrict(mask, state, memory)
+        return mask
+
+    @abstractmethod
+    def _restrict(self, mask: BoolArray, state: Any, memory: LastChordMemory) -> None:
+        """Clear in a mask [B, V] what may not come."""
+
+
+class LastChordOfBars(LastChord):
+    """For tokens of bars: earlier notes outside the chord end when it begins."""
+
+    def __init__(self, grammar: BarGrammar[Any], start: IntArray, chord: BoolArray) -> None:
+        super().__init__(grammar, start, chord)
+        self._duration = grammar.slices["Duration"]
+        self._may_be_last = grammar.of_families("Duration", "Drum")
+        self._lengths = grammar.durations / grammar.unit  # in grid steps
+
+    def _restrict(self, mask: BoolArray, state: BarState, memory: LastChordMemory) -> None:
+        start, chord = memory.start, memory.chord
+        is_last = state.time >= start
+        mask[:, self._pitch] = chord | ~is_last[:, None]
+        mask[:, self._eos] = self._may_be_last[state.last] & is_last
+        pitch = np.clip(state.pitch, 0, chord.shape[1] - 1)
+        in_chord = np.take_along_axis(chord, pitch[:, None], axis=1)
+        ends = state.time[:, None] + self._lengths
+        mask[:, self._duration] = in_chord | (ends <= start[:, None]) | is_last[:, None]
+
+
+class LastChordOfChorale(LastChord):
+    """For tokens of four voices, all of which sing.
+
+    Args:
+        bass: the pitches of the lowest voice. [B, num_pitches]
+    """
+
+    grammar: ChoraleGrammar
+
+    def __init__(
+        self, grammar: ChoraleGrammar, start: IntArray, chord: BoolArray, bass: BoolArray
+    ) -> None:
+        super().__init__(grammar, start, chord)
+        self.memory = LastChordMemory(start, chord, bass)
+
+    def _restrict(self, mask: BoolArray, state: ChoraleState, memory: LastChordMemory) -> None:
+        # Frame and voice of the next token: the header has index 0.
+        frame, voice = np.divmod(state.positions[:, :1], NUM_VOICES)
+        is_last = frame >= memory.start[:, None]
+        may_sing = np.where(voice == NUM_VOICES - 1, memory.bass, memory.chord)
+        mask[:, self._pitch] = may_sing | ~is_last
+        mask[:, self.grammar.slices["Silence"]] = ~is_last
