@@ -70,6 +70,15 @@ def test_a_drum_is_played_like_the_same_drum():
     assert new["velocity"].tolist() == [78, 76]
 
 
+def test_a_part_is_played_like_itself_wherever_it_plays():
+    voice, low = piano([(0, BEAT, 72, 90)], "Voice"), piano([(BAR, 2 * BEAT, 40, 30)])
+    prompt = replace(voice, tracks=[*voice.tracks, *low.tracks])
+    added = piano([(2 * BAR, BEAT, 72, 1)]).tracks  # the piano, like the voice in all else
+    score = replace(prompt, tracks=[Track("Voice"), *added])
+    played = performance_of(prompt, 2).play(score, 2 * BAR, [0, 1], 0)
+    assert played.tracks[1].notes["velocity"].tolist() == [30]
+
+
 def test_the_first_new_bar_is_as_loud_as_the_last_one():
     crescendo = [
         (bar * BAR + beat * BEAT, BEAT, 60, 20 + 25 * bar) for bar in range(4) for beat in range(4)
