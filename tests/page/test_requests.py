@@ -60,8 +60,10 @@ def test_a_piece_from_nothing_has_the_key_and_the_chords_of_the_fields(tmp_path)
           const written = [...session.composer.tokens];
           await send("retake", {{ bars: 99, settings: {{ ...asked, take: 1, key: "F#m" }} }});
           const again = session.composer.prompt.tokens;
-          await send("compose", {{ bars: 1, settings: {{ ...settings, chords: "X" }} }});
-          return {{ written, markers, prompt: prompt.tokens, again, refused: messages.at(-1) }};
+          const kept = [...session.composer.tokens];
+          await send("retake", {{ bars: 1, settings: {{ ...settings, chords: "X" }} }});
+          return {{ written, markers, prompt: prompt.tokens, again,
+            kept, afterwards: session.composer.tokens, refused: messages.at(-1) }};
         }})();
     """
     found = run_tokenizer(tmp_path, "songs", body)
@@ -74,4 +76,5 @@ def test_a_piece_from_nothing_has_the_key_and_the_chords_of_the_fields(tmp_path)
     ]
     assert tokenizer.decode(np.array(found["written"])).num_notes > 0
     assert found["refused"]["kind"] == "error"
+    assert found["afterwards"] == found["kept"]
     assert found["refused"]["message"].startswith("chords=X: expected chords such as C, Bb")

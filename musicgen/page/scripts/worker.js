@@ -96,15 +96,16 @@ class Session {
   /** Add bars, or grid steps, to the piece. */
   compose({ bars, steps, settings }) {
     const { composer } = this;
-    this.remember();
-    return this.add(steps ?? bars * composer.prompt.barLength, settings);
+    return this.write({ steps: steps ?? bars * composer.prompt.barLength, settings });
   }
 
-  /** Add grid steps to the piece. */
-  add(steps, settings) {
+  /** Write so many grid steps of music from `start` on, or after the piece. */
+  write({ start, steps, settings }) {
     const { composer } = this;
     const progression = parseProgression(settings.chords ?? "", composer.tokenizer);
     const fifths = keyFifths(settings.key ?? "");
+    this.remember();
+    if (start !== undefined) composer.cut(start);
     if (!composer.endTime) composer.begin(emptyPrompt(composer.tokenizer, fifths));
     const end = composer.endTime + steps;
     this.planned = (end * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
@@ -119,10 +120,7 @@ class Session {
       composer.prompt.endTime,
       composer.endTime - bars * composer.prompt.barLength,
     );
-    const steps = composer.endTime - start;
-    this.remember();
-    composer.cut(start);
-    return this.add(steps, settings);
+    return this.write({ start, steps: composer.endTime - start, settings });
   }
 
   /** Write the other voices or parts to the melody of the piece. */
