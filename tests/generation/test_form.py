@@ -5,7 +5,7 @@ import torch
 
 from musicgen.errors import UserError
 from musicgen.generation.engines import Engine
-from musicgen.generation.form import STRENGTH, form_biases, lag_bias, lag_biases
+from musicgen.generation.form import CONTRAST, RETURN, form_biases, lag_bias, lag_biases
 from musicgen.generation.make_prompt import make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
@@ -21,8 +21,8 @@ def expected(form: str, section_bars: int, bar: int, lag: int) -> float:
     bar += 5 * len(form) * section_bars
     section, source = pieces[bar // section_bars], pieces[(bar - lag) // section_bars]
     if section != source:
-        return -STRENGTH
-    return STRENGTH if lag and lag % section_bars == 0 else 0.0
+        return CONTRAST
+    return RETURN if lag and lag % section_bars == 0 else 0.0
 
 
 @pytest.mark.parametrize(("form", "section_bars"), [("AABA", 2), ("ABACA", 3), ("A", 1)])
