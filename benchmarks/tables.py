@@ -209,7 +209,29 @@ def with_interval(row: Row) -> str:
     return value if low == high else f"{value} ({low} to {high})"
 
 
-KINDS = (compared, composing_pages, exact_spe, race, every_encoding, yardstick, card)
+def performances(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | CORPUS | WAY: differences of a way of playing from the original's."""
+    columns = {
+        "velocities": "velocity",
+        "by beat": "velocity by beat",
+        "deviations": "deviation",
+        "by sixteenth": "deviation by sixteenth",
+        "articulation": "articulation",
+    }
+    return [
+        {"": label}
+        | {
+            title: digits(result("performance")[corpus][way][name])
+            for title, name in columns.items()
+        }
+        for label, corpus, way in lines
+    ]
+
+
+KINDS = (
+    *(compared, composing_pages, exact_spe, race, every_encoding, yardstick, card),
+    performances,
+)
 TABLES = {kind.__name__: kind for kind in KINDS}
 
 
