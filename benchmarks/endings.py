@@ -15,9 +15,10 @@ import numpy as np
 import musicgen
 from benchmarks import measure
 from musicgen.data.corpora.base import evenly_spaced
+from musicgen.generation.constraints.build import key_of
 from musicgen.generation.continuation import Continuation
 from musicgen.midi import Score, find_music, pitched_notes, read
-from musicgen.midi.key import Key, find_key
+from musicgen.midi.key import Key
 
 NUM_BARS = 12  # that an original has at least
 
@@ -34,23 +35,19 @@ def main() -> None:
     model = musicgen.load(args.model)
     options = {"bars": 8, "ending": "close", "num_samples": args.samples, "seed": 0}
     pieces = model.generate(scores, prompt_bars=4, performance="none", **options)
-    keys = [find_key(pitched_notes(score.clip(0, int(score.bar_starts()[4])))) for score in scores]
-    on_tonic = [ends_on_tonic(piece.score, key_of(piece)) for piece in pieces]
+    keys = [key_of(piece.prompt) for piece in pieces]
+    on_tonic = [ends_on_tonic(piece.score, key) for piece, key in zip(pieces, keys, strict=True)]
+    of_originals = map(ends_on_tonic, scores, keys[:: args.samples])
     found = {
         "model": args.model,
         "prompts": len(scores),
         "continuations": len(pieces),
         "piles": int(sum(map(has_pile, pieces))),
         "end on the tonic chord": float(np.mean(on_tonic)),
-        "originals end on the tonic chord": float(np.mean([*map(ends_on_tonic, scores, keys)])),
+        "originals end on the tonic chord": float(np.mean([*of_originals])),
     }
     print(found)
     measure.write_results(__file__, found, argparse.Namespace(device="cpu"))
-
-
-def key_of(piece: Continuation) -> Key | None:
-    """Return the key of a continuation's prompt."""
-    return find_key(pitched_notes(piece.prompt.score))
 
 
 def has_pile(piece: Continuation) -> bool:

@@ -61,14 +61,23 @@ def spelling(fifths: int) -> tuple[str, ...]:
 KEYS = [Key(tonic, major) for major in (True, False) for tonic in range(12)]
 
 
-def find_key(notes: NoteArray) -> Key | None:
+def find_key(notes: NoteArray, fifths: int | None = None) -> Key | None:
     """Return the key of pitched notes; None if it is undefined, such as without notes.
 
     The key's profile has the highest correlation with the durations of the pitch classes
     (Krumhansl & Schmuckler; Krumhansl 1990, "Cognitive foundations of musical pitch", chapter 4).
+
+    Args:
+        fifths: of the key signature, whose major and minor key are compared; None: all keys are.
     """
     weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
-    return None if weights.std() == 0 else KEYS[int(np.argmax(key_fits() @ weights))]
+    if weights.std() == 0:
+        return None
+    fits = key_fits() @ weights
+    if fifths is not None:
+        has_signature = np.array([(key.fifths - fifths) % 12 == 0 for key in KEYS])
+        fits = np.where(has_signature, fits, -np.inf)
+    return KEYS[int(np.argmax(fits))]
 
 
 def note_names(score: Score) -> tuple[str, ...] | None:

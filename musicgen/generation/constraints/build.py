@@ -26,7 +26,7 @@ from musicgen.generation.constraints.parallels import NoParallels
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.midi import TICKS_PER_BEAT
-from musicgen.midi.key import find_key
+from musicgen.midi.key import Key, find_key
 from musicgen.midi.roles import pitched_notes
 from musicgen.tokenization.bar_grammar import BarGrammar
 from musicgen.tokenization.base import Tokenizer
@@ -142,6 +142,13 @@ def _progression(request: GenerationRequest, prompt: Prompt) -> IntArray:
     return schedule(request.piece.progression, lines)
 
 
+def key_of(prompt: Prompt) -> Key | None:
+    """Return the key at the end of a prompt, one of those of its key signature if it has one."""
+    signatures = prompt.score.key_signatures
+    fifths = signatures[-1].fifths if signatures else None
+    return find_key(pitched_notes(prompt.score), fifths)
+
+
 def last_chord(
     tokenizer: Tokenizer,
     grammar: Grammar[Any],
@@ -149,7 +156,7 @@ def last_chord(
     request: GenerationRequest,
 ) -> list[Constraint]:
     """Return the constraint that a closed piece ends on the tonic chord of its prompt's key."""
-    keys = [find_key(pitched_notes(prompt.score)) for prompt in prompts]
+    keys = [key_of(prompt) for prompt in prompts]
     end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
     if isinstance(grammar, BarGrammar):
         start = end - [prompt.bar_length for prompt in prompts]
@@ -163,7 +170,7 @@ def last_chord(
 
 def _closing_chord(prompt: Prompt, end: int | None) -> IntArray:
     """Return grid step and index of the tonic chord of the prompt's key in the last bar. [N, 2]"""
-    key = find_key(pitched_notes(prompt.score))
+    key = key_of(prompt)
     if key is None or end is None:
         return np.empty((0, 2), np.int64)
     tonic = chord_index(f"{ROOTS[key.tonic]}_{'M' if key.major else 'm'}")
