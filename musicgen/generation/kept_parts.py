@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from musicgen.errors import UserError, errors_name
+from musicgen.generation.figures import with_figure
 from musicgen.generation.performance import BarMap, Performance
 from musicgen.generation.prompt import KeptParts, Playback, Prompt, SourceFile, median_velocities
 from musicgen.generation.signatures import on_grid
@@ -29,6 +30,7 @@ def kept_prompt(
     markers: Sequence[Marker],
     progression: list[list[int]] | None = None,
     data: bytes | None = None,
+    figure: np.random.Generator | None = None,
 ) -> Prompt:
     """Return some parts of a whole piece, to which the others are to be written.
 
@@ -39,37 +41,35 @@ def kept_prompt(
             bars. In these bars only the piece's own chords are kept.
         progression: the chords of each of the bars, see `parse_progression`; None: the piece's.
         data: the MIDI file that the score was read from.
+        figure: draws the first bar of a piano that the piece has not, see `with_figure`; None: the
+            model writes this bar, too.
 
     Raises:
         UserError: the piece has no such parts or bars, or the model cannot write to them.
     """
     lines, first, end = bars_to_write(score, name, bars)
     before = [chord._replace(tick=first) for chord in chords_between(score, 0, first)[-1:]]
-    others = [m for m in score.markers if not (is_chord(m) and first <= m.tick < end)]
-    chords = chords_between(score, first, end)
-    if progression is not None:
-        if end < lines[-1]:  # behind the new chords, the chord in force there comes again
-            others += [chord._replace(tick=end) for chord in chords_between(score, 0, end + 1)[-1:]]
-        chords = chord_markers(score, progression, lines[bars[0] : lines.index(end) + 1])
-    source = replace(score, markers=sorted({*others, *chords}))
+    source, chords = with_progression(score, lines, (first, end), progression)
     score = model_input(tokenizer, score, markers, chords, first, end)
     with errors_name(name):
         until = None if bars[1] is None else end
         conditioning = tokenizer.part_order.keep_parts(score, keep, first, until)
-    is_free = conditioning.ids < 0
-    if not is_free.any():
-        raise UserError(f"{name}: nothing is left to write")
     roles, targets = conditioning.roles, conditioning.targets
+    kept_score = parts_on_grid(tokenizer, score, roles, {*roles} - {*targets})
+    if figure is not None and not {*roles} & {*targets}:
+        conditioning = with_figure(tokenizer, kept_score, conditioning, figure)
+    free = np.flatnonzero(conditioning.ids < 0)
+    if not len(free):
+        raise UserError(f"{name}: nothing is left to write")
     kept = KeptParts(
         conditioning,
         source,
         span=(first, np.inf if bars[1] is None else end),
         progression=chords_on_grid(tokenizer, score, conditioning, [*before, *chords]),
     )
-    kept_score = parts_on_grid(tokenizer, score, roles, {*roles} - {*targets})
     return Prompt(
         tokenizer,
-        tokens=conditioning.ids[: np.argmax(is_free)],
+        tokens=conditioning.ids[: free[0]],
         end_time=conditioning.start,
         bar_length=tokenizer.bar_length(score),
         score=kept_score,
@@ -79,6 +79,29 @@ def kept_prompt(
         playback=Playback(velocities=median_velocities(tokenizer, score, roles, targets)),
         kept=kept,
     )
+
+
+def with_progression(
+    score: Score,
+    lines: Sequence[int],
+    span: tuple[int, int],
+    progression: list[list[int]] | None,
+) -> tuple[Score, list[Marker]]:
+    """Return a piece with the chords of a progression between two bar lines, and these chords.
+
+    Args:
+        lines: ticks of all bar lines.
+        span: ticks of the two.
+        progression: None: the chords stay as they are.
+    """
+    first, end = span
+    chords = chords_between(score, first, end)
+    others = [marker for marker in score.markers if marker not in chords]
+    if progression is not None:
+        if end < lines[-1]:  # behind the new chords, the chord in force there comes again
+            others += [chord._replace(tick=end) for chord in chords_between(score, 0, end + 1)[-1:]]
+        chords = chord_markers(score, progression, lines[lines.index(first) : lines.index(end) + 1])
+    return replace(score, markers=sorted({*others, *chords})), chords
 
 
 def describe(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
+from musicgen.composer.draw import generator
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.beats import AUTO, FILE, on_beats, pace_of
 from musicgen.generation.constraints import Constraint
@@ -148,7 +149,8 @@ class MusicModel:
                 on the grid, of one velocity in each track.
         """
         check_choice("performance", performance, ("prompt", "none"))
-        piece = (request or self.request()).piece
+        request = request or self.request()
+        piece = request.piece
         if music is None:
             prompt = self._empty_prompt(piece)
         else:
@@ -163,7 +165,7 @@ class MusicModel:
                 raise ParameterError("key", piece.key, KEY_OF_PROMPT)
             if piece.is_whole_piece:
                 score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
-                return self._kept_prompt(score, data, name, prompt_bars, piece, performance)
+                return self._kept_prompt(score, data, name, prompt_bars, request, performance)
             written = self._with_chords(self.tokenizer.normalise_rhythm(score))
             prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
         programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
@@ -184,21 +186,24 @@ class MusicModel:
         data: bytes | None,
         name: str,
         prompt_bars: int | None,
-        piece: PieceParams,
+        request: GenerationRequest,
         performance: str,
     ) -> Prompt:
+        piece = request.piece
         check_int("prompt_bars", prompt_bars, 0, none_means="none of the target parts")
         if piece.rewritten_bars and prompt_bars is not None:
             raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
+        bars = piece.rewritten_bars or (prompt_bars or 0, None)
         prompt = kept_prompt(
             self.tokenizer,
             score,
             name,
             piece.keep,
-            bars=piece.rewritten_bars or (prompt_bars or 0, None),
+            bars=bars,
             markers=self._with_chords(score).markers,
             progression=piece.progression,
             data=data,
+            figure=generator(request.decoding.seed, name) if bars == (0, None) else None,
         )
         return with_performance(prompt) if performance == "prompt" else prompt
 

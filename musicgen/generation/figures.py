@@ -1,0 +1,147 @@
+"""The figure with which a piano begins that has no bars to go on from, such as an arpeggio.
+
+Without it a model writes block chords. A composed bar in the prompt shows it another texture.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from musicgen.composer.draw import pick
+from musicgen.composer.harmony import Chord
+from musicgen.composer.pop.melody import FOUR_FOUR, SIX_EIGHT, THREE_FOUR, Harmony
+from musicgen.composer.pop.texture import TEXTURES, play
+from musicgen.composer.render import notes_of_part
+from musicgen.generation.constraints.kept import FREE
+from musicgen.midi import DEFAULT_VELOCITY, Marker, NoteArray, Score, pitched_notes, role
+from musicgen.midi.key import Key, find_key
+from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_index
+from musicgen.tokenization.part_order import ConditioningTokens
+from musicgen.tokenization.vocabulary import IntArray, within
+
+FIGURES = {
+    "4/4": ("arpeggio", "rolling", "alberti", "tenths", "stride", "block"),
+    "3/4": ("lyric", "arpeggio", "flowing", "waltz", "held"),
+    "6/8": ("lyric", "arpeggio", "barcarolle", "rocking"),
+}
+"""Textures of the composer from which one is drawn, by time signature."""
+
+_METRES = {metre.name: metre for metre in (FOUR_FOUR, THREE_FOUR, SIX_EIGHT)}
+_HALF_BARS = {"2/4": "4/4", "3/8": "6/8"}  # time signatures with half of the bar of another
+_STEPS_PER_BEAT = 4
+_TONIC_WEIGHT = 1.25  # most pieces begin with the tonic chord
+
+
+def with_figure(
+    tokenizer: Tokenizer,
+    kept_score: Score,
+    conditioning: ConditioningTokens,
+    rng: np.random.Generator,
+) -> ConditioningTokens:
+    """Return conditioning tokens in which the target part begins with a bar of a drawn figure.
+
+    That is the first bar that the kept parts begin in its first half; before it the target rests.
+    The tokens stay as they are if the target is no piano, or no figure has this time signature.
+
+    Args:
+        kept_score: the kept parts, as the tokens hold them.
+        conditioning: of a whole piece without notes of the target parts.
+    """
+    decoded = tokenizer.decode(tokenizer.start_tokens()).tracks
+    tracks = [decoded[target] for target in conditioning.targets]
+    kept = pitched_notes(kept_score)
+    key = find_key(kept)
+    if [role(track) for track in tracks] != ["Piano"] or key is None:
+        return conditioning
+    number, line, end = _first_bar(kept_score, kept)
+    if number + 1 == (conditioning.ids == FREE).sum():  # the last bar is the model's
+        return conditioning
+    given = [marker for marker in kept_score.markers if marker.tick < end]
+    chords = _chords_from(line, given)
+    if not chords:
+        chords = [chord_below(kept[(kept["onset"] >= line) & (kept["onset"] < end)], key)]
+    signature = kept_score.time_signature_at(line)
+    metre = f"{signature.numerator}/{signature.denominator}"
+    notes = draw_figure(rng, metre, chords, kept_score.ticks_per_beat)
+    if notes is None:
+        return conditioning
+    notes["onset"] += line
+    markers = [] if given else [Marker(line, chords[0].marker)]
+    alone = replace(kept_score, tracks=[replace(tracks[0], notes=notes)], markers=markers)
+    figure = _parts_of_bar(tokenizer, tokenizer.encode(alone), number)
+    before, behind = np.split(conditioning.ids, np.flatnonzero(conditioning.ids == FREE)[[number]])
+    ids = np.concatenate([before[before != FREE], figure, behind[1:]])
+    return conditioning._replace(ids=ids)
+
+
+def draw_figure(
+    rng: np.random.Generator, metre: str, chords: Sequence[Chord], ticks_per_beat: int
+) -> NoteArray | None:
+    """Return the notes of a bar, from tick 0 on; None: no figure has this time signature.
+
+    Args:
+        metre: a time signature, such as 3/4.
+        chords: of the bar, of which the first and the last are played.
+    """
+    name = _HALF_BARS.get(metre, metre)
+    if name not in FIGURES:
+        return None
+    draw, _ = TEXTURES[name][pick(rng, FIGURES[name])]
+    texture = draw(rng, 2)
+    end = _METRES[name].bar // (2 if metre in _HALF_BARS else 1)
+    of_bar = tuple(dict.fromkeys((chords[0], chords[-1])))  # one or two
+    two_bars = Harmony([of_bar, of_bar], _METRES[name])
+    rows = [
+        (onset, min(length, end - onset), pitch, DEFAULT_VELOCITY)
+        for onset, length, pitch, _ in play((texture, texture), two_bars, ends=False)
+        if onset < end
+    ]
+    return notes_of_part(rows, ticks_per_beat // _STEPS_PER_BEAT)
+
+
+def chord_below(tune: NoteArray, key: Key) -> Chord:
+    """Return the triad of a key on I, IV, V or VI whose tones sound longest in a tune."""
+    triads = ((0, "M"), (5, "M"), (7, "M"), (9, "m"))
+    if not key.major:
+        triads = ((0, "m"), (5, "m"), (7, "M"), (8, "M"))
+    roots = [(key.tonic + interval) % 12 for interval, _ in triads]
+    chords = [Chord(root, quality, root) for root, (_, quality) in zip(roots, triads, strict=True)]
+    sounding = np.bincount(tune["pitch"] % 12, tune["duration"], 12)
+    fits = [sounding[[*chord.pitch_classes]].sum() for chord in chords]
+    fits[0] *= _TONIC_WEIGHT
+    return chords[int(np.argmax(fits))]
+
+
+def _first_bar(score: Score, notes: NoteArray) -> tuple[int, int, int]:
+    """Return number, first tick and end of the first bar that notes begin in its first half."""
+    lines = score.bar_starts()
+    first = int(notes["onset"].min())
+    number = int(np.searchsorted(lines, first, side="right")) - 1
+    length = score.bar_ticks(score.time_signature_at(int(lines[number])))
+    if first - lines[number] >= length / 2 and number + 1 < len(lines):
+        number += 1
+    line = int(lines[number])
+    return number, line, line + score.bar_ticks(score.time_signature_at(line))
+
+
+def _chords_from(line: int, markers: Sequence[Marker]) -> list[Chord]:
+    """Return the chord in force at a tick, and those of later markers; "no chord" is left out."""
+    in_force = [marker for marker in markers if marker.tick <= line][-1:]
+    later = [marker for marker in markers if marker.tick > line]
+    chords = []
+    for marker in [*in_force, *later]:
+        index = chord_index(marker.text)
+        if index is not None and index != NO_CHORD:
+            root, quality = divmod(index, len(QUALITIES))
+            chords.append(Chord(root, QUALITIES[quality], root))
+    return chords
+
+
+def _parts_of_bar(tokenizer: Tokenizer, tokens: IntArray, number: int) -> IntArray:
+    """Return the ids of the parts of a bar of a piece [L], without its header. [<= L]"""
+    families = tokenizer.families
+    tokens = tokens[tokens != families["EOS"].start]
+    bar = np.split(tokens, np.flatnonzero(within(tokens, families["Bar"])))[1 + number]
+    return bar[int(np.argmax(within(bar, families["Part"]))) :]
