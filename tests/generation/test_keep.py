@@ -306,6 +306,14 @@ def test_a_continuation_is_of_the_parts_of_its_piece():
         assert {t.name for t in piece.new_score.tracks if len(t.notes)} <= parts
 
 
+def test_a_bar_ends_as_soon_as_the_model_would_end_it_in_another_time_signature():
+    """Notes would pile up if the mask shared the probability of a bar that may not come."""
+    model = music_model(SONGS)
+    model.model.head.bias.data[SONGS.vocabulary.id("Bar_4/4")] = 99
+    (piece,) = model.generate(accompanied(), keep="voice")  # in 3/4, then in 2/4
+    assert piece.new_score.num_notes == 0
+
+
 def test_the_key_of_a_kept_part_is_found_from_it():
     scale = [(96 * i, 90, pitch, 64) for i, pitch in enumerate((62, 64, 66, 67, 69, 71, 73, 74))]
     score = Score(96, [Track("Voice", notes=notes_from(scale))])

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from musicgen.generation.constraints.base import Constraint
 from musicgen.tokenization.grammar import BoolArray, Grammar, GrammarState, padded
@@ -86,7 +88,9 @@ class KeptParts(Constraint):
     """Some parts of a song are kept; behind them in each bar the others are written.
 
     In place of each FREE may come any number of tokens of the target parts, and of chords. They end
-    with the token behind FREE, which begins the next bar.
+    with the token behind FREE, which begins the next bar. Where it may come, the probability of all
+    bars and of the end is its own. If the mask shared that of another time signature among the
+    notes, they would pile up before a change of time signature.
 
     Args:
         conditioning: ids of each sequence, FREE where the model writes. [L]
@@ -100,6 +104,7 @@ class KeptParts(Constraint):
         self.conditioning = padded(conditioning, FREE)
         self._tokens = np.arange(len(grammar.vocabulary))
         self._in_part = ~grammar.of_families("Bar", "Key", "Tempo", "Part", "EOS")  # [V]
+        self._ends_bar = torch.from_numpy(grammar.of_families("Bar", "EOS"))  # [V]
 
     def start(self, state: SongsState, prompts: Any) -> KeptPartsMemory:
         return KeptPartsMemory(state.positions[:, :1] + 1, self.conditioning, self.targets)
@@ -125,3 +130,11 @@ class KeptParts(Constraint):
         free[:, parts] |= targets
         free[:, parts] &= self.grammar.may_follow(state.part, leading=~targets)
         return np.where(now == FREE, free, self._tokens == now)
+
+    def redirect(self, state: SongsState, logits: Tensor, allowed: Tensor) -> Tensor:
+        next_bar = allowed & self._ends_bar
+        is_open = next_bar.any(dim=1) & (allowed.sum(dim=1) > 1)
+        if not is_open.any():
+            return logits
+        ending = logits.masked_fill(~self._ends_bar, -torch.inf).logsumexp(dim=1, keepdim=True)
+        return torch.where(next_bar & is_open[:, None], ending, logits)
