@@ -88,9 +88,9 @@ class KeptParts(Constraint):
     """Some parts of a song are kept; behind them in each bar the others are written.
 
     In place of each FREE may come any number of tokens of the target parts, and of chords. They end
-    with the token behind FREE, which begins the next bar. Where it may come, the probability of all
-    bars and of the end is its own. If the mask shared that of another time signature among the
-    notes, they would pile up before a change of time signature.
+    with the token behind FREE, which begins the next bar. If that has another time signature, it
+    takes the probability of a bar in the one in force. If the mask shared this among the notes,
+    they would pile up.
 
     Args:
         conditioning: ids of each sequence, FREE where the model writes. [L]
@@ -104,7 +104,7 @@ class KeptParts(Constraint):
         self.conditioning = padded(conditioning, FREE)
         self._tokens = np.arange(len(grammar.vocabulary))
         self._in_part = ~grammar.of_families("Bar", "Key", "Tempo", "Part", "EOS")  # [V]
-        self._ends_bar = torch.from_numpy(grammar.of_families("Bar", "EOS"))  # [V]
+        self._is_bar = torch.from_numpy(grammar.of_families("Bar"))  # [V]
 
     def start(self, state: SongsState, prompts: Any) -> KeptPartsMemory:
         return KeptPartsMemory(state.positions[:, :1] + 1, self.conditioning, self.targets)
@@ -132,9 +132,11 @@ class KeptParts(Constraint):
         return np.where(now == FREE, free, self._tokens == now)
 
     def redirect(self, state: SongsState, logits: Tensor, allowed: Tensor) -> Tensor:
-        next_bar = allowed & self._ends_bar
-        is_open = next_bar.any(dim=1) & (allowed.sum(dim=1) > 1)
-        if not is_open.any():
+        first = self.grammar.slices["Bar"].start
+        same = torch.from_numpy(first + np.maximum(state.time_signature, 0))[:, None]
+        next_bar = allowed & self._is_bar
+        is_other = next_bar.any(dim=1, keepdim=True) & ~next_bar.gather(1, same)
+        if not is_other.any():
             return logits
-        ending = logits.masked_fill(~self._ends_bar, -torch.inf).logsumexp(dim=1, keepdim=True)
-        return torch.where(next_bar & is_open[:, None], ending, logits)
+        together = torch.logaddexp(logits, logits.gather(1, same))
+        return torch.where(next_bar & is_other, together, logits)
