@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from musicgen.generation import kept_parts
 from musicgen.generation.constraints import ConstrainedGrammar
 from musicgen.generation.constraints.kept import KeptParts, target_parts
 from musicgen.generation.model import MusicModel
@@ -95,7 +96,7 @@ def test_voices_hold_their_notes_until_an_answer_begins(tmp_path):
     assert tokens[1:] == 13 * tokens[1:5]
 
 
-def test_a_page_of_songs_continues_and_accompanies(tmp_path):
+def test_a_page_of_songs_continues_and_accompanies(tmp_path, monkeypatch):
     model = music_model(TOKENIZERS["songs"], num_layers=1)
     model.content.describe = str
     model.save_page(tmp_path / "page.html")
@@ -131,6 +132,8 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path):
         model.tokenizer.grammar().start(torch.tensor([tokens]))
         assert len(model.tokenizer.bar_starts(np.array(tokens), 48)) == 2
     exact = MusicModel(with_half_weights(model.model), *list(vars(model).values())[1:])
+    # The page begins an accompaniment without a figure.
+    monkeypatch.setattr(kept_parts, "with_figure", lambda tokenizer, score, tokens, rng: tokens)
     pieces = (exact.generate(melody, keep="voice", temperature=0, guidance=x) for x in (1, 9))
     plain, guided = (piece.tokens.tolist() for (piece,) in pieces)
     assert done["guided"] == guided != plain

@@ -82,7 +82,7 @@ class LastChordOfBars(LastChord):
         start, chord = memory.start, memory.chord
         is_last = state.time >= start
         mask[:, self._pitch] = chord | ~is_last[:, None]
-        mask[:, self._eos] = self._may_be_last[state.last] & is_last
+        mask[:, self._eos] = self._may_be_last[state.last] | ~is_last
         pitch = np.clip(state.pitch, 0, chord.shape[1] - 1)
         in_chord = np.take_along_axis(chord, pitch[:, None], axis=1)
         ends = state.time[:, None] + self._lengths
