@@ -1,4 +1,4 @@
-"""The arithmetic of a training step by formula, and the most that a device can do."""
+"""The FLOPs of a training step by formula, and of a device, whose quotient is the MFU."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The causal product on any device: quadratic within chunks of T tokens, recurrent between them.
+"""The causal product for CPUs: quadratic within chunks of T tokens, recurrent between them.
 
 A log decay is [H], the same at all tokens, or [B, L, H], for each token the decay of all earlier
 ones. The pair (n, m) is weighted by the exponential of its sum over the tokens after m up to n.
