@@ -92,10 +92,10 @@ def copied_and_varied_shares(events: Events, first: int = 0) -> tuple[float, flo
         events: what `bar_notes` returned. [N, 4]
         first: first bar to count. Bars before it can be copied and varied.
     """
-    rhythms = events[:, [0, 1, 3]]
-    is_copy = np.tril(bar_similarities(events) == 1, -1).any(axis=1)
-    has_rhythm = np.tril(bar_similarities(rhythms) >= ALIKE, -1).any(axis=1)
-    filled = np.isin(np.arange(len(is_copy)), events[:, 0])
+    similarities, of_rhythms = bar_similarities(events), bar_similarities(events[:, [0, 1, 3]])
+    is_copy = np.tril(similarities == 1, -1).any(axis=1)
+    has_rhythm = np.tril(of_rhythms >= ALIKE, -1).any(axis=1)
+    filled = ~np.isnan(similarities.diagonal())
     filled[:first] = False
     shares = [
         mean_of_valid(each[filled].astype(float)) for each in (is_copy, has_rhythm & ~is_copy)

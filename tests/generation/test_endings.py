@@ -7,7 +7,7 @@ import musicgen
 from benchmarks.endings import ends_on_tonic, has_pile
 from musicgen.data.corpora import BachChorales
 from musicgen.generation.constraints.build import key_of
-from musicgen.generation.constraints.closing import triads
+from musicgen.generation.constraints.closing import tonic_pitches
 from musicgen.generation.constraints.end import EndBy
 from musicgen.midi import pitched_notes
 from musicgen.midi.key import Key, find_key
@@ -71,7 +71,7 @@ def test_a_chorale_ends_on_a_held_tonic_chord():
 
 def test_triads_of_keys():
     keys = [Key(0, True), Key(9, False), None]
-    assert [np.flatnonzero(row).tolist() for row in triads(keys, range(12))] == [
+    assert [np.flatnonzero(row).tolist() for row in tonic_pitches(keys, range(12))] == [
         [0, 4, 7],
         [0, 4, 9],
         [*range(12)],

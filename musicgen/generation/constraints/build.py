@@ -14,10 +14,11 @@ from musicgen.generation.constraints.bounds import (
 )
 from musicgen.generation.constraints.chords import REMIChords, SongsChords
 from musicgen.generation.constraints.closing import (
+    ROOT,
+    TRIAD,
     LastChordOfBars,
     LastChordOfChorale,
-    tonics,
-    triads,
+    tonic_pitches,
 )
 from musicgen.generation.constraints.end import end_constraints
 from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
@@ -30,6 +31,7 @@ from musicgen.midi.key import Key, find_key
 from musicgen.midi.roles import pitched_notes
 from musicgen.tokenization.bar_grammar import BarGrammar
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chorale.frames import NUM_VOICES
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import ROOTS, chord_index
@@ -160,11 +162,12 @@ def last_chord(
     end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
     if isinstance(grammar, BarGrammar):
         start = end - [prompt.bar_length for prompt in prompts]
-        return [LastChordOfBars(grammar, start, triads(keys, tokenizer.pitches))]
+        return [LastChordOfBars(grammar, start, tonic_pitches(keys, tokenizer.pitches))]
     if isinstance(grammar, ChoraleGrammar):
         start = end - tokenizer.steps_per_beat
-        chord, bass = triads(keys, tokenizer.pitches), tonics(keys, tokenizer.pitches)
-        return [LastChordOfChorale(grammar, start, chord, bass)]
+        chord, bass = (tonic_pitches(keys, tokenizer.pitches, each) for each in (TRIAD, ROOT))
+        of_voices = np.stack([*(NUM_VOICES - 1) * [chord], bass], axis=1)
+        return [LastChordOfChorale(grammar, start, of_voices)]
     return []
 
 

@@ -1,6 +1,7 @@
 """The last chord of a closed piece: the tonic triad of the prompt's key."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,26 +14,25 @@ from musicgen.tokenization.chorale.grammar import ChoraleGrammar, ChoraleState
 from musicgen.tokenization.grammar import BoolArray, Grammar
 from musicgen.tokenization.vocabulary import IntArray
 
+TRIAD, ROOT = (0, 4, 7), (0,)
+"""Semitones above the tonic of a major key; a minor key has the third a semitone lower."""
 
-def triads(keys: list[Key | None], pitches: IntArray | range) -> BoolArray:
-    """Return which MIDI pitches belong to the tonic triad of each key, [B, num_pitches].
+
+def tonic_pitches(
+    keys: Sequence[Key | None], pitches: range, semitones: Sequence[int] = TRIAD
+) -> BoolArray:
+    """Return which MIDI pitches belong to the tonic chord of each key, [B, num_pitches].
 
     Without a key all do.
+
+    Args:
+        semitones: of the chord's notes above the tonic of a major key.
     """
     found = np.ones((len(keys), len(pitches)), bool)
     for of_key, key in zip(found, keys, strict=True):
         if key is not None:
-            third = 4 if key.major else 3
-            of_key[:] = np.isin((np.array(pitches) - key.tonic) % 12, (0, third, 7))
-    return found
-
-
-def tonics(keys: list[Key | None], pitches: IntArray | range) -> BoolArray:
-    """Return which MIDI pitches are the tonic of each key, [B, num_pitches]; of none, all."""
-    found = np.ones((len(keys), len(pitches)), bool)
-    for of_key, key in zip(found, keys, strict=True):
-        if key is not None:
-            of_key[:] = np.array(pitches) % 12 == key.tonic
+            chord = [each - (each == TRIAD[1] and not key.major) for each in semitones]
+            of_key[:] = np.isin((np.array(pitches) - key.tonic) % 12, chord)
     return found
 
 
@@ -40,8 +40,7 @@ class LastChordMemory(NamedTuple):
     """The last chord of each sequence, see `LastChord`."""
 
     start: IntArray  # [B]
-    chord: BoolArray  # [B, num_pitches]
-    bass: BoolArray  # [B, num_pitches]
+    chord: BoolArray  # [B, num_pitches], or of each voice [B, num_voices, num_pitches]
 
 
 class LastChord(Constraint):
@@ -49,11 +48,11 @@ class LastChord(Constraint):
 
     Args:
         start: the time in grid steps. [B]
-        chord: the pitches of the vocabulary that belong to the chord. [B, num_pitches]
+        chord: the pitches of the vocabulary that belong to the chord, see `LastChordMemory`.
     """
 
     def __init__(self, grammar: Grammar[Any], start: IntArray, chord: BoolArray) -> None:
-        self.grammar, self.memory = grammar, LastChordMemory(start, chord, chord)
+        self.grammar, self.memory = grammar, LastChordMemory(start, chord)
         self._pitch, self._eos = grammar.slices["Pitch"], grammar.eos
 
     def start(self, state: Any, prompts: Any) -> LastChordMemory:
@@ -90,24 +89,13 @@ class LastChordOfBars(LastChord):
 
 
 class LastChordOfChorale(LastChord):
-    """For tokens of four voices, all of which sing.
-
-    Args:
-        bass: the pitches of the lowest voice. [B, num_pitches]
-    """
+    """For tokens of four voices, all of which sing. The chord has the pitches of each voice."""
 
     grammar: ChoraleGrammar
 
-    def __init__(
-        self, grammar: ChoraleGrammar, start: IntArray, chord: BoolArray, bass: BoolArray
-    ) -> None:
-        super().__init__(grammar, start, chord)
-        self.memory = LastChordMemory(start, chord, bass)
-
     def _restrict(self, mask: BoolArray, state: ChoraleState, memory: LastChordMemory) -> None:
         # Frame and voice of the next token: the header has index 0.
-        frame, voice = np.divmod(state.positions[:, :1], NUM_VOICES)
-        is_last = frame >= memory.start[:, None]
-        may_sing = np.where(voice == NUM_VOICES - 1, memory.bass, memory.chord)
-        mask[:, self._pitch] = may_sing | ~is_last
+        frame, voice = np.divmod(state.positions[:, 0], NUM_VOICES)
+        is_last = (frame >= memory.start)[:, None]
+        mask[:, self._pitch] = memory.chord[np.arange(len(voice)), voice] | ~is_last
         mask[:, self.grammar.slices["Silence"]] = ~is_last
