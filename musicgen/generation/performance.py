@@ -13,15 +13,17 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.generation.donors import PLAYED_NOTE, Groups, IntArray, find_donors
 from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track
+from musicgen.midi.donors import (
+    DONOR_BARS,
+    LONGEST_ARTICULATION,
+    PLAYED_NOTE,
+    Groups,
+    IntArray,
+    find_donors,
+)
 from musicgen.midi.score import join_notes, sort_notes
 from musicgen.tokenization.quantization import to_grid
-
-MAX_BARS = 32
-"""The last bars of a prompt, like which new notes are played."""
-
-_LONGEST = 1.5  # articulation: what rounding to the grid can take from a note of one step
 
 
 class BarMap(NamedTuple):
@@ -80,7 +82,7 @@ class Performance:
             has_kept: whether parts are kept.
             has_velocities: see `Performance`.
         """
-        bars = bar_map.bars if has_kept else bar_map.bars[-MAX_BARS - 1 :]
+        bars = bar_map.bars if has_kept else bar_map.bars[-DONOR_BARS - 1 :]
         bar_map = bar_map._replace(bars=bars)
         notes = np.concatenate(
             [np.empty(0, PLAYED_NOTE)]
@@ -172,7 +174,7 @@ def _read_notes(
     notes["velocity"] = played.notes["velocity"]
     notes["deviation"] = np.where(np.abs(late) < tick, 0, late) / per_beat
     is_written = np.abs(longer - 1) * length < tick
-    notes["articulation"] = np.where(is_written, 1, np.minimum(longer, _LONGEST))
+    notes["articulation"] = np.where(is_written, 1, np.minimum(longer, LONGEST_ARTICULATION))
     return notes[(step >= bars[0]) & (step < bars[-1])]
 
 

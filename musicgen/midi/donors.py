@@ -5,21 +5,46 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-# How unlike two groups are is the sum of these differences, each times its weight. The donor is the
-# most similar group, after a random number of at most `_RANDOM` was added for each.
-_OTHER_PART = 30.0
-_BARS, _MOST_BARS = 1.0, 4  # from the bar that is taken as the model, and their limit
-_OTHER_POSITION, _OTHER_SUBDIVISION, _OTHER_DOWNBEAT = 2.0, 2.0, 2.0
-_SIZE, _MOST_NOTES = 0.5, 4  # the number of notes, and the limit of the difference
-_LENGTH, _MOST_OCTAVES = 1.0, 3  # octaves between the lengths of the longest notes
-_TOP, _BOTTOM = 1 / 12, 1 / 24  # semitones between the highest notes, and between the lowest
-_RANDOM = 0.5
-
-_SAME = 1e-3  # in quarters: positions that are nearer are equal
-_MOST_CELLS = 2**18  # of a matrix of distances, which bounds the memory for long pieces
-
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+class Weights(NamedTuple):
+    """How unlike two groups are: the sum of their differences, each times its weight."""
+
+    part: float = 30.0  # another one
+    bar: float = 1.0  # from the bar that is taken as the model
+    position: float = 2.0  # another one in the bar
+    subdivision: float = 4.0  # quarters between the places in the beat
+    downbeat: float = 2.0  # only one is on it
+    size: float = 0.5  # the number of notes
+    length: float = 1.0  # octaves between the lengths of the longest notes
+    top: float = 1 / 12  # semitones between the highest notes
+    bottom: float = 1 / 24  # semitones between the lowest notes
+
+
+class Limits(NamedTuple):
+    """The largest differences that count."""
+
+    bars: int = 4
+    notes: int = 4
+    octaves: int = 3
+
+
+WEIGHTS, LIMITS = Weights(), Limits()
+"""The composing page has the same."""
+
+DONOR_BARS = 32
+"""The last bars of a prompt, like which new notes are played."""
+
+LONGEST_ARTICULATION = 1.5
+"""What rounding to the grid can take from a note of one step."""
+
+SAME_POSITION = 1e-3
+"""In quarters: positions that are nearer are equal."""
+
+_RANDOM = 0.5  # added to each difference at most, so that the donor varies
+_MOST_CELLS = 2**18  # of a matrix of distances, which bounds the memory for long pieces
 
 PLAYED_NOTE = np.dtype(
     [
@@ -62,7 +87,7 @@ class Groups(NamedTuple):
         order = np.lexsort((-notes["pitch"], notes["position"], notes["bar"], notes["part"]))
         found = notes[order]
         changes = [np.diff(found[name]) != 0 for name in ("part", "bar")]
-        changes.append(np.diff(found["position"]) > _SAME)
+        changes.append(np.diff(found["position"]) > SAME_POSITION)
         first = np.append(0, 1 + np.flatnonzero(np.any(changes, axis=0)))
         return cls(found, order, first, np.diff(np.append(first, len(found))))
 
@@ -121,14 +146,14 @@ def _nearest(
     from_model = difference(models[a["bar"]], b["bar"])
     size = difference(new.size[rows], old.size)
     length = difference(np.log2(a["length"]), np.log2(b["length"]))
-    only_one_downbeat = (a["position"] < _SAME)[:, None] != (b["position"] < _SAME)
-    distance = _OTHER_PART * (difference(a["part"], b["part"]) > 0)
-    distance += _BARS * np.minimum(from_model, _MOST_BARS)
-    distance += _OTHER_POSITION * (between > _SAME) + 2 * _OTHER_SUBDIVISION * in_beat
-    distance += _OTHER_DOWNBEAT * only_one_downbeat
-    distance += _SIZE * np.minimum(size, _MOST_NOTES)
-    distance += _LENGTH * np.minimum(length, _MOST_OCTAVES)
-    distance += _TOP * difference(a["pitch"], b["pitch"])
-    distance += _BOTTOM * difference(new.lowest()[rows], old.lowest())
+    only_one_downbeat = (a["position"] < SAME_POSITION)[:, None] != (b["position"] < SAME_POSITION)
+    distance = WEIGHTS.part * (difference(a["part"], b["part"]) > 0)
+    distance += WEIGHTS.bar * np.minimum(from_model, LIMITS.bars)
+    distance += WEIGHTS.position * (between > SAME_POSITION) + WEIGHTS.subdivision * in_beat
+    distance += WEIGHTS.downbeat * only_one_downbeat
+    distance += WEIGHTS.size * np.minimum(size, LIMITS.notes)
+    distance += WEIGHTS.length * np.minimum(length, LIMITS.octaves)
+    distance += WEIGHTS.top * difference(a["pitch"], b["pitch"])
+    distance += WEIGHTS.bottom * difference(new.lowest()[rows], old.lowest())
     distance += _RANDOM * rng.random(distance.shape)
     return distance.argmin(axis=1)

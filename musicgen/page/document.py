@@ -53,7 +53,14 @@ WORKER_SCRIPTS = (
 )
 REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
 PAGE_SCRIPTS = (
-    *("payload", "recorder", "keyboard", "live", "metronome", "page", "weights", "start"),
+    "payload",
+    "recorder",
+    "keyboard",
+    "live",
+    "metronome",
+    "page",
+    "weights",
+    "start",
 )
 _CHORDS_FIELD = (
     '<label>Chords of what is added<input type="text" id="chords" placeholder="C Am F G"></label>'

@@ -5,10 +5,6 @@
 // multiple of the length on the grid. A part is a track, or one pitch of a track of drums. A group is
 // the notes that begin together in a part, the highest first, with the logarithm of the longest length.
 
-const LONGEST_ARTICULATION = 1.5;
-const DONOR_BARS = 32; // of a prompt, the last ones
-const SAME_POSITION = 1e-3; // of a quarter
-
 /** Return written notes with what they were as played: deviation and duration, in ticks. */
 function withPerformance(written, played) {
   const tracks = written.tracks.map((track, i) => ({
@@ -49,10 +45,10 @@ function findPerformance(tokenizer, score, bars, first, end) {
         length,
         velocity,
         deviation: Math.abs(deviation) < tick ? 0 : deviation,
-        articulation: isWritten ? 1 : Math.min(LONGEST_ARTICULATION, (duration * tick) / length),
+        articulation: isWritten ? 1 : Math.min(CONSTANTS.longestArticulation, (duration * tick) / length),
       };
       byPlace.set(`${part} ${step - first} ${pitch}`, note);
-      if (bar >= lines.length - DONOR_BARS) notes.push(note);
+      if (bar >= lines.length - CONSTANTS.donorBars) notes.push(note);
     }
   });
   return { groups: groupsOf(notes), lastBar: lines.length - 1, byPlace };
@@ -129,21 +125,22 @@ function nearestGroup(group, { groups, lastBar }) {
   return nearest;
 }
 
-/** Return how unlike two groups are, with the weights of musicgen/generation/donors.py. */
+/** Return how unlike two groups are, as musicgen/midi/donors.py does. */
 function groupDistance(a, b, modelBar) {
+  const { donorWeights: weights, donorLimits: limits, samePosition } = CONSTANTS;
   const between = Math.abs(a.position - b.position);
   const inBeat = Math.abs((a.position % 1) - (b.position % 1));
-  const isDownbeat = ({ position }) => position < SAME_POSITION;
+  const isDownbeat = ({ position }) => position < samePosition;
   return (
-    30 * (a.part !== b.part) +
-    Math.min(4, Math.abs(modelBar - b.bar)) +
-    2 * (between > SAME_POSITION) +
-    4 * Math.min(inBeat, 1 - inBeat) +
-    2 * (isDownbeat(a) !== isDownbeat(b)) +
-    0.5 * Math.min(4, Math.abs(a.notes.length - b.notes.length)) +
-    Math.min(3, Math.abs(a.length - b.length)) +
-    Math.abs(a.top - b.top) / 12 +
-    Math.abs(a.bottom - b.bottom) / 24
+    weights.part * (a.part !== b.part) +
+    weights.bar * Math.min(limits.bars, Math.abs(modelBar - b.bar)) +
+    weights.position * (between > samePosition) +
+    weights.subdivision * Math.min(inBeat, 1 - inBeat) +
+    weights.downbeat * (isDownbeat(a) !== isDownbeat(b)) +
+    weights.size * Math.min(limits.notes, Math.abs(a.notes.length - b.notes.length)) +
+    weights.length * Math.min(limits.octaves, Math.abs(a.length - b.length)) +
+    weights.top * Math.abs(a.top - b.top) +
+    weights.bottom * Math.abs(a.bottom - b.bottom)
   );
 }
 
