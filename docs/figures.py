@@ -40,6 +40,14 @@ def figures() -> Iterator[tuple[str, str]]:
         f"{ends['end on the tonic chord']:.0%} end on the tonic chord (originals "
         f"{ends['originals end on the tonic chord']:.0%}), and in {ends['piles']} notes pile up",
     )
+    pianos = result("accompaniments")
+    ways = [pianos[way] for way in ("with the figure", "without it", "originals")]
+    block, doubled = ([f"{way[x]:.0%}" for way in ways] for x in ("block chords", "doubled"))
+    yield (
+        "docs/generating.md",
+        f"{block[0]} are block chords ({block[1]} without the figure, originals {block[2]}), and "
+        f"{doubled[0]} double the tune ({doubled[1]} without, originals {doubled[2]};",
+    )
     last = [row for row in result("leading_part")["rows"] if row["steps"] == 400]
     losses = [
         sum(r["val nats per note"] for r in last if r["lead_probability"] == x) / 3
