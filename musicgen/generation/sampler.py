@@ -1,7 +1,7 @@
 """The sampling loop: batches of sequences, one token of each a step."""
 
 import warnings
-from collections import abc
+from collections import abc, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from musicgen.generation.candidates import choose, num_candidates
 from musicgen.generation.constraints import ConstrainedGrammar, Constraint, request_constraints
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.decoder import Decoder, GuidedDecoder
@@ -30,6 +31,7 @@ class Sequence:
 
     Attributes:
         sample: its number among those of the prompt.
+        candidate: its number among those of the sample, see `choose`.
         limit: how many tokens may be added.
         numbers: uniform in [0, 1), one for each token.
         end: musical time at which it ends, without the token that reaches it; None: at the limit,
@@ -39,6 +41,7 @@ class Sequence:
 
     prompt: Prompt
     sample: int
+    candidate: int
     limit: int
     numbers: Iterator[float]
     end: int | None = None
@@ -88,20 +91,37 @@ class Sampler:
             UserError: a prompt is not grammatical, or is too long for the request or the model.
         """
         decoding = self.request.decoding
-        numbered = product(prompts, range(decoding.num_samples))
-        sequences = [self.sequence(prompt, number) for prompt, number in numbered]
+        sequences = [
+            self.sequence(prompt, sample, candidate)
+            for prompt, sample in product(prompts, range(decoding.num_samples))
+            for candidate in range(num_candidates(prompt))
+        ]
+        ended: dict[tuple[Prompt, int], list[Sequence]] = defaultdict(list)
         for first in range(0, len(sequences), decoding.batch_size):
-            for ended in self.steps(sequences[first : first + decoding.batch_size]):
-                for sequence in ended:
-                    yield self._continuation(sequence)
+            for ending in self.steps(sequences[first : first + decoding.batch_size]):
+                for sequence in ending:
+                    candidates = ended[sequence.prompt, sequence.sample]
+                    candidates.append(sequence)
+                    if len(candidates) == num_candidates(sequence.prompt):
+                        yield self._continuation(self._chosen(candidates))
 
-    def sequence(self, prompt: Prompt, number: int) -> Sequence:
-        """Return the sequence of a prompt's sample of this number, as `steps` takes it."""
+    def sequence(self, prompt: Prompt, sample: int, candidate: int = 0) -> Sequence:
+        """Return a sequence of a prompt's sample, as `steps` takes it."""
         request = self.request
-        key = NoiseKey((request.decoding.seed, RandomStream.SAMPLING, number))
+        key = NoiseKey((request.decoding.seed, RandomStream.SAMPLING, sample))
+        if candidate:
+            key = key.fold(candidate)
         limit, numbers = request.num_new_tokens(prompt, self.model), _uniform_numbers(key)
         end = None if request.piece.ending == "close" else request.end_time(prompt)
-        return Sequence(prompt, number, limit, numbers, end)
+        return Sequence(prompt, sample, candidate, limit, numbers, end)
+
+    def _chosen(self, candidates: abc.Sequence[Sequence]) -> Sequence:
+        """Return one of the candidates of a sample."""
+        candidates = sorted(candidates, key=lambda sequence: sequence.candidate)
+        prompt, sample = candidates[0].prompt, candidates[0].sample
+        tokens = [np.array(sequence.tokens, np.int64) for sequence in candidates]
+        key = NoiseKey((self.request.decoding.seed, RandomStream.CANDIDATE, sample))
+        return candidates[choose(self.engine, prompt, tokens, key)]
 
     @torch.inference_mode()
     def steps(self, batch: abc.Sequence[Sequence]) -> Iterator[list[Sequence]]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.package_data import CHORALE_MODEL
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.quantization import UNMOVED
 from musicgen.tokenization.vocabulary import IntArray
+
+BARS_BEHIND = 2
+"""What is written is drawn by so many of the bars that follow."""
+
+NO_TOKENS = np.empty(0, np.int64)
 
 
 class ConditioningTokens(NamedTuple):
@@ -24,6 +31,7 @@ class ConditioningTokens(NamedTuple):
         stop: grid step at which the last bar of `ids` ends; None: with the ids.
         places: ticks of the score, and where they are in its whole bars, see `relocate`. [2, N]
         rules: how tracks are read whose names tell other parts, in words.
+        behind: ids of the bars that follow in the piece, of all parts; at most `BARS_BEHIND`.
     """
 
     ids: IntArray
@@ -33,6 +41,7 @@ class ConditioningTokens(NamedTuple):
     stop: int | None = None
     places: IntArray = UNMOVED
     rules: Sequence[str] = ()
+    behind: IntArray = NO_TOKENS
 
 
 class PartOrder:

@@ -13,7 +13,12 @@ from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.instruments import find_named
-from musicgen.tokenization.part_order import ConditioningTokens, PartOrder
+from musicgen.tokenization.part_order import (
+    BARS_BEHIND,
+    NO_TOKENS,
+    ConditioningTokens,
+    PartOrder,
+)
 from musicgen.tokenization.quantization import relocate
 from musicgen.tokenization.songs.grammar import part_order
 from musicgen.tokenization.vocabulary import IntArray, within
@@ -103,12 +108,10 @@ class SongsPartOrder(PartOrder):
             tracks.append(track if is_kept else earlier)
         ids = self.lead(self.tokenizer.encode(replace(score, tracks=tracks)), leads)[:-1]
         bar_tokens = self._families["Bar"].start + signatures
-        bars = np.split(ids, np.flatnonzero(within(ids, self._families["Bar"])))[1:]
-        if end is None:
-            whole = self.tokenizer.encode(score)
-            last = int(within(whole, self._families["Bar"]).sum())
-        else:
-            last = int(np.searchsorted(lines, stop))
+        bars = self._split_bars(ids)
+        bars_of_all_parts = self._split_bars(self.lead(self.tokenizer.encode(score), leads)[:-1])
+        last = len(bars_of_all_parts) if end is None else int(np.searchsorted(lines, stop))
+        behind = bars_of_all_parts[last : last + BARS_BEHIND]
         bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
         conditioning: list[int] = []
         for bar, line in zip(bars[:last], lines.tolist(), strict=False):
@@ -117,7 +120,14 @@ class SongsPartOrder(PartOrder):
                 conditioning.append(-1)
         conditioning.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
         ids, stop = np.array(conditioning), int(lines[last])
-        return ConditioningTokens(ids, roles, targets, start, stop, report.places, rules)
+        behind_ids = np.concatenate([NO_TOKENS, *behind])
+        return ConditioningTokens(
+            ids, roles, targets, start, stop, report.places, rules, behind_ids
+        )
+
+    def _split_bars(self, tokens: IntArray) -> list[IntArray]:
+        """Return the ids of each bar."""
+        return np.split(tokens, np.flatnonzero(within(tokens, self._families["Bar"])))[1:]
 
     def _with_named_line(self, score: Score, names: Sequence[str]) -> tuple[Score, list[str]]:
         """Return the score with the name of a part for its only tune, and what was read so.
