@@ -17,7 +17,7 @@ ABC_SUFFIX = ".abc"
 def file_of(path: Path) -> Path:
     """Return the file that holds the music at a path: of a tune its book, else the path itself."""
     book = path.parent
-    is_tune = book.suffix.lower() == ABC_SUFFIX and path.name.isdecimal()
+    is_tune = path.name.isdecimal() and book.suffix.lower() == ABC_SUFFIX
     return book if is_tune and book.is_file() else path
 
 

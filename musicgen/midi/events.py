@@ -119,6 +119,8 @@ def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
     Raises:
         UserError: it has more than four bytes.
     """
+    if at < end and data[at] < 0x80:
+        return data[at], at + 1
     value = 0
     for after, byte in enumerate(data[at : min(at + 4, end)], at + 1):
         value = value << 7 | byte & 0x7F

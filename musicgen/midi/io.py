@@ -44,9 +44,11 @@ def read(path: str | Path) -> Score:
 
 def read_with_data(path: str | Path) -> tuple[Score, bytes]:
     """Read a file as `read` does; return the bytes of the MIDI file, of a score as one, too."""
-    path = own_or_example(path)
-    if path.is_fifo() or path.is_char_device():  # which may never end
-        raise UserError(f"{path}: no regular file; give a MIDI file or a score")
+    path = Path(path)
+    if not path.is_file():
+        path = own_or_example(path)
+        if path.is_fifo() or path.is_char_device():  # which may never end
+            raise UserError(f"{path}: no regular file; give a MIDI file or a score")
     if file_of(path).suffix.lower() in SCORE_SUFFIXES:
         score = read_score(path)
         return score, dumps(score)

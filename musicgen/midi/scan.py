@@ -1,13 +1,15 @@
 """Quick reading of intact MIDI files, without a Python object for each event."""
 
 import struct
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from musicgen.midi.event_arrays import EventArrays, Indices, LongEvent, find_events_at_once
-from musicgen.midi.events import META, SYSEX
-from musicgen.midi.score import NOTE
+from musicgen.midi.event_arrays import Bytes, EventArrays, Indices, find_events_at_once
+from musicgen.midi.events import SYSEX
+from musicgen.midi.score import NOTE, NoteArray, sort_notes
 from musicgen.midi.tracks import (
     BANK,
     DRUM_BANK,
@@ -19,7 +21,10 @@ from musicgen.midi.tracks import (
     length_without_end,
 )
 
-_NO_PROGRAM = -1
+_NO_VALUE = -1  # of a program or a controller that has not changed yet
+# A number that sorts events by key (channel and pitch) has the index of the event in its low bits.
+_INDEX_BITS = 32
+_INDEX = (1 << _INDEX_BITS) - 1
 
 
 class _NoteEvents(NamedTuple):
@@ -45,18 +50,20 @@ def scan_file(data: bytes) -> tuple[int, list[TrackContent]] | None:
         return None
     if not 0 < count <= MAX_TRACKS:
         return None
-    found = find_events_at_once(data, chunks)
-    if found is None:
+    events = find_events_at_once(data, chunks)
+    if events is None:
         return None
-    events, long_events = found
     contents = [TrackContent() for _ in chunks]
-    if not _add_long_events(contents, events, long_events):
+    if not _add_long_events(contents, events):
         return None
     _add_programs(contents, events)
-    note_events = _find_notes(events)
-    first_note = _first_notes(events, note_events, len(contents))
+    found = _find_notes(events)
+    begin, duration = found.begin, events.tick.take(found.end) - events.tick.take(found.begin)
+    if len(found.unended):
+        begin, duration = _with_unended(contents, events, found, duration, 4 * division)
+    first_note = _add_notes(contents, events, begin, duration) if len(begin) else {}
     _add_banks(contents, events, first_note)
-    _add_notes(contents, events, note_events, first_note, 4 * division)
+    _count_pedalled(contents, events, found.end)
     return division, contents
 
 
@@ -73,14 +80,10 @@ def _find_tracks(data: bytes) -> list[tuple[int, int]]:
     return tracks
 
 
-def _add_long_events(
-    contents: list[TrackContent], events: EventArrays, long_events: list[LongEvent]
-) -> bool:
+def _add_long_events(contents: list[TrackContent], events: EventArrays) -> bool:
     """Add meta events and messages that select drums; return False if one has no meaning."""
-    status = events.status[events.marks]
-    at = events.marks[(status == META) | (status == SYSEX)]
-    places = zip((events.channel[at] // 16).tolist(), events.tick[at].tolist(), strict=True)
-    for (track, tick), (kind, value) in zip(places, long_events, strict=True):
+    ticks = events.tick.take([each.event for each in events.long_events]).tolist()
+    for tick, (_, track, kind, value) in zip(ticks, events.long_events, strict=True):
         if kind is None:
             channel = drum_part(value)
             if channel is not None:
@@ -93,46 +96,52 @@ def _add_long_events(
 
 
 def _add_programs(contents: list[TrackContent], events: EventArrays) -> None:
-    at = events.programs()
+    at = events.programs
     for index, program in zip(events.channel[at].tolist(), events.first[at].tolist(), strict=True):
         track, channel = divmod(index, 16)
         contents[track].first_programs.setdefault(channel, program)
         contents[track].programs[channel] = program
 
 
-def _first_notes(events: EventArrays, found: _NoteEvents, num_tracks: int) -> Indices:
-    """Return the index of the first note of each channel; past the events if it has none."""
-    first = np.full(16 * num_tracks, len(events.tick))
-    for begin in (found.begin, found.unended):
-        np.minimum.at(first, events.channel.take(begin), begin)
-    return first
-
-
-def _add_banks(contents: list[TrackContent], events: EventArrays, first_note: Indices) -> None:
-    """Add banks before the first notes of their channels, and which channels have notes."""
-    for index in np.flatnonzero(first_note < len(events.tick)).tolist():
-        contents[index // 16].channels.add(index % 16)
+def _add_banks(
+    contents: list[TrackContent], events: EventArrays, first_note: dict[int, int]
+) -> None:
+    """Add banks before the first notes of their channels."""
     at = events.controls(BANK)
-    at = at[at < first_note[events.channel[at]]]
-    for index, bank in zip(events.channel[at].tolist(), events.second[at].tolist(), strict=True):
-        contents[index // 16].banks[index % 16, BANK] = bank
+    banks = zip(events.channel[at].tolist(), at.tolist(), events.second[at].tolist(), strict=True)
+    for channel, index, bank in banks:
+        if index < first_note.get(channel, len(events.tick)):
+            contents[channel // 16].banks[channel % 16, BANK] = bank
 
 
 def _find_notes(events: EventArrays) -> _NoteEvents:
     """Find the notes of each key: of its notes that sound, an end is that of the earliest."""
-    kind = events.status >> 4
-    is_on = (kind == 9) & (events.second > 0)
-    at = np.flatnonzero(is_on | (kind == 8) | (kind == 9))
-    key = events.channel.take(at) * 128 + events.first.take(at)
-    if not len(at):
-        return _NoteEvents(at, at, at)
-    order = np.argsort(key.astype(np.min_scalar_type(key.max())), kind="stable")
-    at, key = at.take(order), key.take(order)
+    is_on = (events.status & 0xF0 == 0x90) & (events.second > 0)
+    is_end = (events.status < 0xA0) ^ is_on
+    key = events.channel * 128 + events.first
+    numbers = (key << _INDEX_BITS) + np.arange(len(key))
+    begin = numbers.take(is_on.nonzero()[0])
+    end = numbers.take(is_end.nonzero()[0])
+    begin.sort()
+    end.sort()
+    # As a rule the first beginning of a key has the first end, the second the second, and so on.
+    if len(begin) == len(end):
+        have_same_key = begin >> _INDEX_BITS == end >> _INDEX_BITS
+        if (have_same_key & (begin < end)).all():
+            return _NoteEvents(begin & _INDEX, end & _INDEX, begin[:0])
+    return _find_unequal_notes(np.sort(np.concatenate([begin, end])), is_on)
+
+
+def _find_unequal_notes(numbers: Indices, is_on: NDArray[np.bool_]) -> _NoteEvents:
+    """Find the notes where some have no end, or some ends no note.
+
+    Args:
+        numbers: key and index of the events that begin and end notes, sorted.
+        is_on: of all events, which begin notes.
+    """
+    at, key = numbers & _INDEX, numbers >> _INDEX_BITS
     on = is_on.take(at)
     balance = np.cumsum(np.where(on, 1, -1))
-    last = np.append(np.flatnonzero(key[1:] != key[:-1]), len(at) - 1)
-    if balance.min() >= 0 and not balance.take(last).any():  # as many ends as beginnings
-        return _NoteEvents(at.take(np.flatnonzero(on)), at.take(np.flatnonzero(~on)), at[:0])
     is_new_key = np.diff(key, prepend=-1) > 0
     starts = np.flatnonzero(is_new_key)
     sizes = np.diff(starts, append=len(at))
@@ -149,60 +158,96 @@ def _find_notes(events: EventArrays) -> _NoteEvents:
 
 
 def _values_at(
-    at: Indices, channels: Indices, changes: Indices, values: Indices, events: EventArrays
+    at: Indices, channels: Indices, changes: Indices, values: NDArray[Any], events: EventArrays
 ) -> Indices:
-    """Return for each of some events the value of the last change before in its channel; -1: none.
+    """Return for each of some events the value of the last change before it in its channel.
+
+    Events before the first change have `_NO_VALUE`.
 
     Args:
         at: indices of events, of the channels `channels`.
         changes: indices of the changes, ascending.
         values: of the changes.
     """
-    found = np.full(len(at), -1)
+    found = np.full(len(at), _NO_VALUE)
     channel_of_change = events.channel.take(changes)
     for channel in set(channel_of_change.tolist()):
         own = channel_of_change == channel
         edges = np.concatenate([[0], changes[own], [len(events.tick)]])
-        value = np.repeat(np.append(-1, values[own]), np.diff(edges))  # of each event
-        here = np.flatnonzero(channels == channel)
+        value = np.concatenate([[_NO_VALUE], values[own]]).repeat(
+            edges[1:] - edges[:-1]
+        )  # of each event
+        here = (channels == channel).nonzero()[0]
         found[here] = value.take(at.take(here))
     return found
 
 
 def _add_notes(
-    contents: list[TrackContent],
-    events: EventArrays,
-    found: _NoteEvents,
-    first_note: Indices,
-    longest: int,
-) -> None:
-    """Add notes by channel and program."""
-    begin, end = found.begin, found.end
-    length = events.tick.take(end) - events.tick.take(begin)
-    if len(found.unended):
-        closed = _close(contents, events, found, longest)
-        begin, length = np.append(begin, found.unended), np.append(length, closed)
+    contents: list[TrackContent], events: EventArrays, begin: Indices, duration: Indices
+) -> dict[int, int]:
+    """Add notes by channel and program; return the index of the first note of each channel.
+
+    Args:
+        begin: indices of the events that begin the notes, channel after channel.
+        duration: of the notes, in ticks.
+    """
     channel = events.channel.take(begin)
-    _count_pedalled(contents, events, end)
-    changes = events.programs()
-    programs = events.first.take(changes).astype(np.int64)
-    in_channel = np.full(16 * len(contents), _NO_PROGRAM)
-    in_channel[events.channel[changes]] = programs
-    program = in_channel.take(channel)
-    if (changes > first_note[events.channel[changes]]).any():
-        program = _values_at(begin, channel, changes, programs, events)
-    notes = np.empty(len(begin), NOTE)
-    notes["onset"] = events.tick.take(begin)
-    notes["duration"] = length
-    notes["pitch"] = events.first.take(begin)
-    notes["velocity"] = events.second.take(begin)
-    part = channel * 256 + program + 1
-    has_notes = np.zeros(16 * 256 * len(contents), bool)
-    has_notes[part] = True
-    for each in np.flatnonzero(has_notes).tolist():
-        index, own = divmod(each, 256)
-        key = index % 16, own - 1 if own else None
-        contents[index // 16].notes[key] = notes.take(np.flatnonzero(part == each))
+    starts = _starts(channel)
+    channels = channel.take(starts).tolist()
+    first_note = dict(zip(channels, np.minimum.reduceat(begin, starts).tolist(), strict=True))
+    changes = events.programs
+    changed = events.channel.take(changes).tolist()
+    places = zip(changed, changes.tolist(), strict=True)
+    if not any(at > first_note.get(each, at) for each, at in places):
+        programs = [contents[each // 16].programs.get(each % 16, _NO_VALUE) for each in channels]
+    else:  # amid notes
+        program = _values_at(begin, channel, changes, events.first.take(changes), events)
+        order = np.lexsort((program, channel))
+        begin, duration, program = begin.take(order), duration.take(order), program.take(order)
+        starts = _starts(channel * 256 + program)
+        channels, programs = channel.take(starts).tolist(), program.take(starts).tolist()
+    pitch, velocity = events.first.take(begin), events.second.take(begin)
+    notes = _sorted_parts(events.tick.take(begin), pitch, duration, velocity, starts)
+    for each, program, part in zip(channels, programs, notes, strict=True):
+        content, own = contents[each // 16], each % 16
+        content.channels.add(own)
+        content.notes[own, None if program == _NO_VALUE else program] = part
+    return first_note
+
+
+def _starts(parts: Indices) -> Indices:
+    """Return the indices at which another part begins."""
+    return np.append(0, (parts[1:] != parts[:-1]).nonzero()[0] + 1)
+
+
+def _sorted_parts(
+    onset: Indices, pitch: Bytes, duration: Indices, velocity: Bytes, starts: Indices
+) -> list[NoteArray]:
+    """Return the notes of each part, sorted as `sort_notes` does.
+
+    Where the four values of a note fit into one number, these numbers are sorted, which is quicker.
+
+    Args:
+        starts: the index of the first note of each part.
+    """
+    spans = [slice(start, stop) for start, stop in pairwise([*starts.tolist(), len(onset)])]
+    notes = np.empty(len(onset), NOTE)
+    bits = int(duration.max()).bit_length()
+    if int(onset.max()).bit_length() + 7 + bits + 7 > 63:
+        notes["onset"], notes["duration"] = onset, duration
+        notes["pitch"], notes["velocity"] = pitch, velocity
+        return [sort_notes(notes[span]) for span in spans]
+    numbers = (onset << 7) + pitch
+    numbers = ((numbers << bits) + duration << 7) + velocity
+    for span in spans:
+        numbers[span].sort()
+    notes["velocity"] = numbers & 0x7F
+    numbers >>= 7
+    notes["duration"] = numbers & (1 << bits) - 1
+    numbers >>= bits
+    notes["pitch"] = numbers & 0x7F
+    notes["onset"] = numbers >> 7
+    return [notes[span] for span in spans]
 
 
 def _count_pedalled(contents: list[TrackContent], events: EventArrays, end: Indices) -> None:
@@ -212,23 +257,32 @@ def _count_pedalled(contents: list[TrackContent], events: EventArrays, end: Indi
     for channel in set(channels.tolist()):
         changes = pedals[channels == channel]
         ends = np.sort(end[channel_of_end == channel])
-        edges = np.searchsorted(ends, changes)
-        counts = np.append(edges[1:], len(ends)) - edges  # until the next change
+        places = ends.searchsorted(changes)
+        until_next = np.append(places[1:], len(ends)) - places
         is_down = events.second.take(changes) >= 64
-        contents[channel // 16].num_pedalled += int(counts[is_down].sum())
+        contents[channel // 16].num_pedalled += int(until_next[is_down].sum())
 
 
-def _close(
-    contents: list[TrackContent], events: EventArrays, found: _NoteEvents, longest: int
-) -> Indices:
-    """Return the lengths of the notes without an end, and count them."""
-    last = events.tick[events.ends()]
+def _with_unended(
+    contents: list[TrackContent],
+    events: EventArrays,
+    found: _NoteEvents,
+    duration: Indices,
+    longest: int,
+) -> tuple[Indices, Indices]:
+    """Return the beginnings and durations of all notes, channel after channel.
+
+    Notes without an end get one, and are counted.
+    """
+    last = events.tick[events.ends]
     key = events.channel * 128 + events.first
-    lengths = []
+    closed = []
     for at in found.unended.tolist():
         track = events.channel[at] // 16
         contents[track].num_unended += 1
         ends = np.sort(events.tick[found.end[key[found.end] == key[at]]])
         onset = int(events.tick[at])
-        lengths.append(length_without_end(onset, ends.tolist(), int(last[track]), longest))
-    return np.array(lengths)
+        closed.append(length_without_end(onset, ends.tolist(), int(last[track]), longest))
+    begin, duration = np.append(found.begin, found.unended), np.append(duration, closed)
+    order = np.argsort(events.channel.take(begin), kind="stable")
+    return begin.take(order), duration.take(order)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from musicgen.errors import UserError
 from musicgen.midi.events import (
     DRUM_CHANNEL,
@@ -24,7 +22,7 @@ from musicgen.midi.events import (
     read_text,
 )
 from musicgen.midi.roles import names_drums
-from musicgen.midi.score import NOTE, NoteArray, Track, join_notes, sort_notes
+from musicgen.midi.score import NoteArray, Track, join_notes, notes_from, sort_notes
 from musicgen.text import pluralize
 
 MAX_TRACKS = 512
@@ -194,7 +192,7 @@ class TrackContent:
         banks: the bank of each channel before its first note, by channel and `BANK`; a bank of
             drums that a SysEx message selects, by channel and `SYSEX`.
         channels: channels that have notes.
-        notes: `NOTE` arrays by channel and program.
+        notes: sorted `NOTE` arrays by channel and program.
         num_unended: number of notes without a note-off; in `notes` they have an end.
         num_pedalled: number of notes that end while the sustain pedal is down.
     """
@@ -316,7 +314,7 @@ class TrackState:
                 self.notes[channel, program].append(FileNote(note, begin, None))
             self.content.num_unended += len(sounding)
         for key, notes in self.notes.items():
-            self.content.notes[key] = np.array([note.values for note in notes], NOTE)
+            self.content.notes[key] = notes_from(note.values for note in notes)
 
 
 def length_without_end(onset: int, ends: Sequence[int], last: int, longest: int) -> int:
@@ -356,6 +354,7 @@ def file_parts(
     programs = {c: p for content in contents[::-1] for c, p in content.first_programs.items()}
     drums = drum_channels(contents)
     for number, content in enumerate(contents):
+        name = content.name
         parts: defaultdict[tuple[int, int, bool], list[ChannelProgram]] = _lists()
         for channel, own in content.notes:
             program = own
@@ -365,6 +364,8 @@ def file_parts(
             place = DRUM_CHANNEL if is_drum else channel
             parts[place, program, is_drum].append((channel, own))
         for (_, program, has_drum_channel), keys in sorted(parts.items()):
-            is_drum = has_drum_channel or names_drums(content.name, program)
-            notes = sort_notes(join_notes(content.notes[key] for key in keys))
-            yield number, keys, Track(content.name, program, is_drum, notes)
+            is_drum = has_drum_channel or names_drums(name, program)
+            notes = content.notes[keys[0]]
+            if len(keys) > 1:
+                notes = sort_notes(join_notes(content.notes[key] for key in keys))
+            yield number, keys, Track(name, program, is_drum, notes)

@@ -18,7 +18,10 @@ MELODY = notes((0, 60), (480, 62), (960, 60))
 
 
 def described(ticks_per_beat, contents):
-    tracks = [(number, track) for number, _, track in file_parts(contents)]
+    tracks = [
+        (number, track.name, track.program, track.is_drum, track.notes.tolist())
+        for number, _, track in file_parts(contents)
+    ]
     counts = [(x.num_unended, x.num_pedalled, sorted(x.banks.items())) for x in contents]
     metas = [each.metas for each in contents]
     programs = [(each.programs, each.first_programs, each.channels) for each in contents]
@@ -57,6 +60,17 @@ INTACT = {
     "overlaps of a pitch": midi(
         b"\x00\x90\x3c\x50\x10\x3c\x60\x10\x3c\x00\x20\x3c\x00\x20\x3c\x00" + END
     ),
+    "a lower note after one of 2^27 ticks": midi(
+        b"\x81\x80\x80\x00\x90\x40\x50\xff\xff\xff\x7f\x80\x40\x00\x60\x90\x3c\x50\x60\x3c\x00"
+        + END
+    ),
+    "a chord out of order, on two channels": midi(
+        b"\x00\x91\x40\x50\x00\x90\x43\x50\x00\x3c\x50\x60\x43\x00\x00\x3c\x00\x00\x81\x40\x00"
+        + END
+    ),
+    "delta times of one to three bytes": midi(
+        b"\x81\x00\x90\x3c\x50\x82\x81\x03\x3c\x00\x10\x3e\x50\x83\x81\x82\x04\x3e\x00" + END
+    ),
     "no event but the end": midi(END, b"\x00\x90\x3c\x50\x60\x3c\x00" + END),
     "notes without an end": midi(
         b"\x00\x90\x3c\x50\x10\x3c\x60\x10\x40\x50\x60\x3c\x00\x60\xb0\x07\x40" + END
@@ -86,6 +100,21 @@ def test_changed_bytes_are_noticed_or_read_alike():
             accepted += 1
             assert described(*scanned) == read_event_by_event(bytes(data)), seed
     assert 100 < accepted < 400
+
+
+DAMAGED = {
+    "two statuses in a row": b"\x00\x90\x90\x3c\x50\x60\x3c\x00" + END,
+    "a status before a meta event": b"\x00\x90\xff\x06\x01A\x00\x90\x3c\x50\x60\x3c\x00" + END,
+    "a velocity past 127": b"\x00\x90\x3c\xd0\x60\x3c\x00" + END,
+    "no status at the beginning": b"\x00\x3c\x50\x60\x3c\x00" + END,
+    "no status after a text and a program": b"\x00\xc0\x05\x00\xff\x06\x01A\x00\x3c\x50" + END,
+    "a delta time of five bytes": b"\x81\x80\x80\x80\x00\x90\x3c\x50\x60\x3c\x00" + END,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_events_are_refused(name):
+    assert scan_file(midi(DAMAGED[name])) is None
 
 
 def test_files_of_which_something_is_missing_are_refused():
