@@ -30,7 +30,9 @@ MIN_ONSETS = 16
 STEADY, ON_GRID = 0.3, 0.2
 _SOME_ON_BEATS = 0.05  # of exact onsets, which may be fast runs
 _ON_BEATS = 0.1  # the share of onsets on beats of the file, of notes that lie on its grid
-_NOTATED = 0.98  # the share of exact onsets in a file that a notation program or sequencer wrote
+# The share of exact onsets in a file that a notation program or sequencer wrote: at sixteenths or
+# 24ths of a beat, and of those at eighths or twelfths.
+_NOTATED, _NOTATED_EIGHTHS = 0.98, 0.9
 _NEAR_BEAT, _NEAR_DIVISION = 0.05, 0.04  # in beats
 # Beats between the file's are to be more likely by so much, in mean log odds: songs of POP909 whose
 # notes lie on the grid of another beat have 2.4 or more, metronomic files .6 or less.
@@ -185,7 +187,8 @@ class _TickGrid:
         best_fit: the best fit to beats that begin at another phase.
         phases: the phases of beats, from 0 to 1, that have the best fit. [4 or 3]
         share_on_beats: the share of onsets that are near beats.
-        share_exact: the share of onsets that are exactly at eighths or twelfths of a beat.
+        share_exact: the share of onsets that are exactly at sixteenths or 24ths of a beat.
+        share_eighths: the share of onsets that are exactly at eighths or twelfths of a beat.
         num_pitched: onsets of notes that are no drums, whose beats alone the network can tell.
     """
 
@@ -194,6 +197,7 @@ class _TickGrid:
     phases: FloatArray
     share_on_beats: float
     share_exact: float
+    share_eighths: float
     num_pitched: int
 
     @classmethod
@@ -205,14 +209,19 @@ class _TickGrid:
         sums = {n: complex(np.exp(2j * np.pi * n * positions).sum()) for n in _DIVISIONS}
         division = max(sums, key=lambda n: abs(sums[n]))
         count = max(1, len(positions))
-        is_exact = (_distance(positions, 1 / 8) < 1e-9) | (_distance(positions, 1 / 12) < 1e-9)
+
+        def exact(*divisions: int) -> float:
+            near = [_distance(positions, 1 / each) < 1e-9 for each in divisions]
+            return float(np.any(near, axis=0).sum() / count)
+
         shift = np.angle(sums[division]) / (2 * np.pi * division)
         return cls(
             fit=max(each.real for each in sums.values()) / count,
             best_fit=abs(sums[division]) / count,
             phases=(shift + np.arange(division) / division) % 1,
             share_on_beats=float((_distance(positions, 1) < _NEAR_BEAT).sum() / count),
-            share_exact=float(is_exact.sum() / count),
+            share_exact=exact(16, 24),
+            share_eighths=exact(8, 12),
             num_pitched=num_pitched,
         )
 
@@ -230,7 +239,11 @@ class _TickGrid:
     @property
     def may_be_wrong(self) -> bool:
         """Whether the network may tell other beats: the file was played rather than notated."""
-        is_notated = self.share_exact >= _NOTATED and self.share_on_beats >= _SOME_ON_BEATS
+        is_notated = (
+            self.share_exact >= _NOTATED
+            and self.share_eighths >= _NOTATED_EIGHTHS
+            and self.share_on_beats >= _SOME_ON_BEATS
+        )
         return self.num_pitched >= MIN_ONSETS and not is_notated
 
 

@@ -114,6 +114,14 @@ def test_a_notated_file_of_fast_runs_stays_as_it_is() -> None:
     assert find_beats(score).source == "file"
 
 
+def test_a_notated_slow_movement_with_64ths_stays_as_it_is() -> None:
+    in_two_beats = [*range(0, 32, 2), 31]  # 32nds, and a 64th before each second beat
+    steps = [32 * beats + step for beats in range(20) for step in in_two_beats]
+    rows = [(step * TICKS // 16, TICKS // 16, 50 + step % 31, 80) for step in steps]
+    score = Score(TICKS, [Track(notes=notes_from(rows))])
+    assert find_beats(score).source == "file"
+
+
 def test_a_score_on_its_beats_sounds_as_before() -> None:
     curve = 0.5 * np.exp(0.2 * np.sin(np.arange(NUM_BARS * 3)))
     recording, known = performed(waltz(), curve)
