@@ -9,7 +9,7 @@ from musicgen.data.corpora import BachChorales
 from musicgen.generation.constraints.build import key_of
 from musicgen.generation.constraints.closing import tonic_pitches
 from musicgen.generation.constraints.end import EndBy
-from musicgen.midi import pitched_notes
+from musicgen.midi import KeySignature, pitched_notes, read
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.chords.symbols import ROOTS
 from tests.generation.builders import TOKENIZERS
@@ -83,3 +83,13 @@ def test_the_key_is_one_of_the_signature():
     assert find_key(pitched_notes(prompt.score)) == Key(7, True)
     assert key_of(prompt) == Key(0, True)
     assert find_key(pitched_notes(prompt.score), fifths=-6).fifths in (-6, 6)
+
+
+def test_a_signature_of_c_that_the_notes_contradict_is_none():
+    score = read("example.mid")
+    for track in score.tracks:
+        track.notes["pitch"] += 1
+    score.key_signatures = [KeySignature(0, 0)]
+    prompt = musicgen.load("songs-small").prompt(score, prompt_bars=4)
+    assert prompt.score.key_signatures == [KeySignature(0, 0)]
+    assert key_of(prompt) == find_key(pitched_notes(prompt.score)) == Key(8, True)

@@ -26,6 +26,7 @@ from musicgen.generation.constraints.kept import KeptParts, KeptTokens, TargetPa
 from musicgen.generation.constraints.parallels import NoParallels
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
+from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi import TICKS_PER_BEAT
 from musicgen.midi.key import Key, find_key
 from musicgen.midi.roles import pitched_notes
@@ -40,6 +41,10 @@ from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
 from musicgen.tokenization.remi.grammar import REMIGrammar
 from musicgen.tokenization.songs.grammar import SongsGrammar
 from musicgen.tokenization.vocabulary import IntArray
+
+# By how much the share of notes in a key of the notes exceeds that in C: 72 of 120 songs of POP909
+# with a signature of C have more, most of them half of the notes.
+_CONTRADICTION = 0.2
 
 
 def request_constraints(
@@ -145,10 +150,16 @@ def _progression(request: GenerationRequest, prompt: Prompt) -> IntArray:
 
 
 def key_of(prompt: Prompt) -> Key | None:
-    """Return the key at the end of a prompt, one of those of its key signature if it has one."""
-    signatures = prompt.score.key_signatures
-    fifths = signatures[-1].fifths if signatures else None
-    return find_key(pitched_notes(prompt.score), fifths)
+    """Return the key at the end of a prompt, one of those of its key signature if it has one.
+
+    A signature of C that the notes contradict is none: sequencers write it if nobody gives a key.
+    """
+    score, notes = prompt.score, pitched_notes(prompt.score)
+    fifths = score.key_signatures[-1].fifths if score.key_signatures else None
+    if fifths == 0:
+        shares = [in_key_share(score, key) for key in (find_key(notes), Key(0, major=True))]
+        fifths = None if shares[0] - shares[1] > _CONTRADICTION else 0
+    return find_key(notes, fifths)
 
 
 def last_chord(
