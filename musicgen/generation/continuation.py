@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.generation.prompt import KeptParts, Prompt, tracks_with_notes
-from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, dumps, extend, loads
+from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track, dumps, extend, loads
 from musicgen.midi.audio import Soundfont
 from musicgen.midi.extension import find_parts
 from musicgen.midi.io import to_library
@@ -198,13 +198,18 @@ class Continuation:
             data,
             source.end_tick,
             self._added(),
-            prompt.tokenizer.find_track,
+            self._find_track,
             whole=source.is_whole,
             sustain=source.bar_ticks,
             programs=prompt.playback.programs,
             pedal_bars=self._pedal_bars(),
             cut=source.cut_tick,
         )
+
+    def _find_track(self, track: Track) -> int | None:
+        """Return the index of the decoded track that a track of the prompt's file is."""
+        tune_part = self.prompt.source.tune_part
+        return self.prompt.tokenizer.find_track(track) if tune_part is None else tune_part
 
     def _pedal_bars(self) -> list[PedalBar]:
         """Return the bars that were added, with those of the file whose pedal they repeat."""

@@ -31,6 +31,7 @@ from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import Score, as_score, music_name
 from musicgen.midi.io import read_with_data
+from musicgen.midi.score import PIANO
 from musicgen.models import Transformer
 from musicgen.package_data import DEFAULT_MODEL
 from musicgen.tokenization.base import Tokenizer
@@ -166,9 +167,13 @@ class MusicModel:
             if piece.is_whole_piece:
                 score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
                 return self._kept_prompt(score, data, name, prompt_bars, request, performance)
+            score, tune_part = self.tokenizer.part_order.name_tune(score)
             written = self._with_chords(self.tokenizer.normalise_rhythm(score))
             prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
+            prompt = replace(prompt, source=replace(prompt.source, tune_part=tune_part))
         programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
+        if prompt.source.tune_part is not None:
+            programs = {prompt.source.tune_part: PIANO} | programs
         playback = replace(prompt.playback, programs=programs)
         if performance == "none":
             playback = replace(playback, performance=None)

@@ -31,6 +31,8 @@ class SourceFile:
             notes of the next bar are played before its bar line.
         is_whole: whether the prompt is the whole piece of the file.
         time_signature: of the continuation, if its bars have another length than the file's.
+        tune_part: the decoded track as which its only track is read, see `PartOrder.name_tune`;
+            None: tracks are read as `Tokenizer.find_track` finds them.
     """
 
     name: str
@@ -40,6 +42,7 @@ class SourceFile:
     cut_tick: int = 0
     is_whole: bool = False
     time_signature: TimeSignature | None = None
+    tune_part: int | None = None
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ DEFAULT_VELOCITY = 80
 DEFAULT_TEMPO = 120.0
 """Quarter notes a minute where a source says nothing, as in MIDI files."""
 
-CHOIR_AAHS = 52
-"""The General MIDI program of voices."""
+PIANO, CHOIR_AAHS = 0, 52
+"""The General MIDI programs of pianos, which files without programs have, and of voices."""
 
 NOTE = np.dtype([("onset", "i8"), ("duration", "i8"), ("pitch", "i8"), ("velocity", "i8")])
 """Onset and duration in ticks, MIDI pitch and velocity 0–127."""

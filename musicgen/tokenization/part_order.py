@@ -54,6 +54,14 @@ class PartOrder:
         """
         return window
 
+    def name_tune(self, score: Score) -> tuple[Score, int | None]:
+        """Return a score of a tune alone with the name of a part, and the index of that part.
+
+        Scores of other music, and tunes of a known instrument, stay as they are: their part is
+        None.
+        """
+        return score, None
+
     def keep_parts(
         self, score: Score, names: Sequence[str], first: int, end: int | None
     ) -> ConditioningTokens:

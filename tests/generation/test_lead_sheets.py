@@ -1,11 +1,11 @@
-"""Tunes alone, which `keep=` takes as a part, and the chords that lead sheets print."""
+"""Tunes alone, which are read as a part, and the chords that lead sheets print."""
 
 from dataclasses import replace
 
 import pytest
 
 from musicgen.errors import UserError
-from musicgen.midi import Score, Track, loads, notes_from
+from musicgen.midi import Score, Track, loads, notes_from, write
 from tests.generation.builders import music_model
 from tests.tokenizers import frozen_tokenizers
 
@@ -57,6 +57,29 @@ def test_the_only_tune_is_read_as_the_voice_and_gets_a_piano(tracks, read_as):
 def test_without_one_tune_the_cure_is_named(tracks, words):
     with pytest.raises(UserError, match=words):
         music_model(SONGS).generate(Score(96, tracks), keep="voice")
+
+
+@pytest.mark.parametrize(
+    ("track", "part"),
+    [
+        (Track(notes=notes_from(TUNE)), "Voice"),
+        (Track("Piano", notes=notes_from(TUNE)), "Piano"),
+        (Track(program=40, notes=notes_from(TUNE)), "Strings"),
+        (Track(notes=notes_from(BLOCKS)), "Piano"),
+    ],
+    ids=["tune", "named", "violin", "chords"],
+)
+def test_a_tune_alone_goes_on_as_a_voice_in_its_own_track(tmp_path, track, part):
+    write(Score(96, [track]), tmp_path / "tune.mid")
+    model = music_model(SONGS)
+    model.model.head.bias.data[SONGS.vocabulary.id(f"Part_{part}")] = 99
+    (piece,) = model.generate(tmp_path / "tune.mid", bars=2)
+    assert [each.name for each in piece.prompt.score.tracks if len(each.notes)] == [part]
+    for keep_prompt in "original", "tokens":
+        (own,) = loads(piece.midi_file(keep_prompt)[0]).tracks
+        is_violin = part == "Strings" and keep_prompt == "tokens"
+        assert own.program == (48 if is_violin else track.program)
+        assert len(own.notes) > len(track.notes)
 
 
 ABC = """X:1

@@ -9,6 +9,7 @@ from musicgen.errors import ParameterError
 from musicgen.midi import KeySignature, Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.midi.roles import is_line
+from musicgen.midi.score import PIANO
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import latest
@@ -23,6 +24,8 @@ from musicgen.tokenization.quantization import relocate
 from musicgen.tokenization.songs.grammar import part_order
 from musicgen.tokenization.vocabulary import IntArray, within
 
+TUNE = "voice"
+"""Lower-case name of the part as which a tune is read."""
 MAX_PARTS = 8  # there are 2 to the power of their number orders
 
 _SINGLE_PROBABILITY = 0.5  # of the crops in which parts lead; in the others any set leads
@@ -84,6 +87,24 @@ class SongsPartOrder(PartOrder):
         place = np.where(section < 0, -2, order[section])
         place[tokens == eos] = 2 * MAX_PARTS
         return tokens[np.lexsort((place, bar))]
+
+    def name_tune(self, score: Score) -> tuple[Score, int | None]:
+        """Return a score of a tune alone with the name of a part, and the index of that part.
+
+        It is the voice, as chords soon follow on a tune of a piano. The instrument is not known if
+        the track's name tells none, and its program is that of files without programs.
+        """
+        tracks = [track for track in score.tracks if len(track.notes)]
+        names = [instrument.name.lower() for instrument in self._instruments]
+        if len(tracks) != 1 or tracks[0].is_drum or TUNE not in names:
+            return score, None
+        tune, part = tracks[0], names.index(TUNE)
+        is_unnamed = find_named(tune, self._instruments, self._words) is None
+        if not (is_unnamed and tune.program == PIANO and is_line(tune.notes)):
+            return score, None
+        named = replace(tune, name=self._instruments[part].name)
+        rule = f"{tune.name or 'the tune'} read as {named.name}"
+        return replace(score, tracks=[named], repairs=[*score.repairs, rule]), part
 
     def keep_parts(
         self, score: Score, names: Sequence[str], first: int, end: int | None
