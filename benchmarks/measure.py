@@ -28,6 +28,7 @@ from musicgen.package_data import CONF
 from musicgen.report.tables import without_nan
 from musicgen.tokenization.base import Tokenizer
 
+ROOT = Path(__file__).parents[1]
 RESULTS = Path(os.environ.get("BENCHMARK_RESULTS", Path(__file__).parent / "results"))
 PACKAGES = (
     "torch",

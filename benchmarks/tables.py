@@ -228,9 +228,31 @@ def performances(lines: Sequence[Sequence[str]]) -> list[Row]:
     ]
 
 
+def kinds_of_music(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """LABEL | KIND: measures of continuations before → now, and of the originals."""
+    found = result("kinds")["kinds"]
+    table = []
+    for label, kind in lines:
+        before, now = (found[kind][way]["generated"] for way in ("before", "now"))
+        own = found[kind]["now"]["originals"]
+        cells = {
+            name: f"{two_digits(before[name])} → {two_digits(now[name])} ({two_digits(own[name])})"
+            for name in own
+            if own[name] is not None
+        }
+        table.append({"before → now (originals)": label} | cells)
+    columns = max(table, key=len)
+    return [{name: line.get(name, "") for name in columns} for line in table]
+
+
+def two_digits(value: float) -> str:
+    """Return a number with two digits behind the point, or with one from 10 on."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
 KINDS = (
     *(compared, composing_pages, exact_spe, race, every_encoding, yardstick, card),
-    performances,
+    *(performances, kinds_of_music),
 )
 TABLES = {kind.__name__: kind for kind in KINDS}
 
