@@ -11,6 +11,7 @@ from musicgen.generation.performance import BarMap, Performance
 from musicgen.generation.prompt import KeptParts, Playback, Prompt, SourceFile, median_velocities
 from musicgen.generation.signatures import on_grid
 from musicgen.midi import Marker, Score
+from musicgen.midi.beats import is_notated
 from musicgen.midi.key import note_names
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.progression import schedule
@@ -141,6 +142,7 @@ def with_performance(prompt: Prompt) -> Prompt:
         ),
         has_kept=True,
         has_velocities=not tokenizer.families.get("Velocity"),
+        has_deviations=not is_notated(source),
     )
     return replace(prompt, playback=replace(prompt.playback, performance=performance))
 

@@ -14,6 +14,7 @@ from musicgen.generation.performance import BarMap, Performance
 from musicgen.generation.prompt import Playback, Prompt, SourceFile, median_velocities
 from musicgen.generation.signatures import other_time_signature, signatures_of, with_signatures
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score, TimeSignature
+from musicgen.midi.beats import is_notated
 from musicgen.package_data import BAND_MODEL
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS
@@ -168,6 +169,7 @@ def performance_of(piece: Piece, extent: Extent, played: Score) -> Performance |
         BarMap(piece.lines, piece.line_steps, np.append(bars, end), tokenizer.steps_per_beat),
         has_kept=False,
         has_velocities=not tokenizer.families.get("Velocity"),
+        has_deviations=not is_notated(played),
     )
 
 

@@ -70,6 +70,7 @@ class Performance:
         *,
         has_kept: bool,
         has_velocities: bool,
+        has_deviations: bool,
     ) -> Self | None:
         """Return how a piece is played; None if it has no notes in the bars.
 
@@ -81,6 +82,8 @@ class Performance:
                 are kept.
             has_kept: whether parts are kept.
             has_velocities: see `Performance`.
+            has_deviations: whether notes between the steps of the grid are early or late; if not,
+                they are written there.
         """
         bars = bar_map.bars if has_kept else bar_map.bars[-DONOR_BARS - 1 :]
         bar_map = bar_map._replace(bars=bars)
@@ -96,6 +99,8 @@ class Performance:
         )
         if not len(notes):
             return None
+        if not has_deviations:
+            notes["deviation"] = 0
         ticks = np.interp(bars, bar_map.steps, bar_map.ticks).round().astype(np.int64)
         lines = bars * (TICKS_PER_BEAT // bar_map.steps_per_beat) if has_kept else None
         return cls(notes, ticks, lines, has_velocities)

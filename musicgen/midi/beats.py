@@ -131,6 +131,11 @@ def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     return Beats(times, bars.starts, signature, source, doubt)
 
 
+def is_notated(score: Score) -> bool:
+    """Return whether onsets are exactly at 64ths or triplets, as notation programs write them."""
+    return _TickGrid.of(score).is_notated
+
+
 def beats_of_file(score: Score) -> Beats:
     """Return the beats of a score's ticks, with the bars of its time signatures."""
     _, numerator, denominator = score.first_time_signature()
@@ -239,12 +244,16 @@ class _TickGrid:
     @property
     def may_be_wrong(self) -> bool:
         """Whether the network may tell other beats: the file was played rather than notated."""
-        is_notated = (
+        return self.num_pitched >= MIN_ONSETS and not self.is_notated
+
+    @property
+    def is_notated(self) -> bool:
+        """Whether the onsets are as notation programs and sequencers write them."""
+        return (
             self.share_exact >= _NOTATED
             and self.share_eighths >= _NOTATED_EIGHTHS
             and self.share_on_beats >= _SOME_ON_BEATS
         )
-        return self.num_pitched >= MIN_ONSETS and not is_notated
 
 
 def _best_shift(score: Score, grid: _TickGrid, beat_odds: FloatArray) -> FloatArray | None:

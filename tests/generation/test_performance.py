@@ -22,7 +22,7 @@ def performance_of(played: Score, num_bars: int, written: Score | None = None, *
     bars = np.arange(num_bars + 1) * 16
     bar_map = BarMap(bars * STEP, bars, bars, steps_per_beat=4)
     roles = list(range(len(played.tracks)))
-    options = {"has_kept": False, "has_velocities": True} | options
+    options = {"has_kept": False, "has_velocities": True, "has_deviations": True} | options
     return Performance.of(played, written or played, roles, bar_map, **options)
 
 
@@ -94,6 +94,20 @@ def test_flat_stays_flat_and_the_grid_stays_the_grid(seed):
     new_rows = random_rows(rng, 4, first_bar=3)
     new = continued(prompt, new_rows, 3, seed)
     assert new.tolist() == notes_from([(*row[:3], 77) for row in new_rows]).tolist()
+
+
+def test_notated_notes_between_the_steps_are_no_deviations():
+    def deviations(score):
+        prompt = musicgen.load("songs-small").prompt(score, prompt_bars=2)
+        return prompt.playback.performance.notes["deviation"]
+
+    beats = [BEAT * beat for beat in range(8)]
+    rows = [
+        (on + late, STEP // 2, 60, 80) for on in beats for late in (0, BEAT // 4, BEAT * 7 // 8)
+    ]
+    assert not deviations(piano(rows)).any()  # a 32nd, which is half a step off the grid
+    late = [(on + 10, length, pitch, velocity) for on, length, pitch, velocity in rows]
+    assert deviations(piano(late)).any()
 
 
 @pytest.mark.parametrize("seed", range(20))
