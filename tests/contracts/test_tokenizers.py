@@ -36,6 +36,9 @@ TINY = {
         max_bars=4,
     ),
     "tiny groove": Groove2Groove(tracks=[{"name": "Bass"}], max_beats=5),
+    "tiny groove with velocities": Groove2Groove(
+        tracks=[{"name": "Bass"}], max_beats=5, velocity_bins=(32, 96, 32)
+    ),
     "short notes": Groove2Groove(
         tracks=[{"name": "Bass"}, {"name": "Drums", "is_drum": True}],
         max_beats=9,

@@ -47,6 +47,21 @@ def test_a_small_score_by_hand(names):
     )
 
 
+def test_velocities_by_hand(names):
+    played = Groove2Groove(velocity_bins=(20, 120, 20))
+    drums = notes_from([(0, 6, 36, 112), (0, 6, 42, 31), (12, 6, 42, 29)])
+    score = Score(12, [Track("Drums", 0, True, drums)])
+    tokens = played.encode(score)
+    assert names(played, tokens) == (
+        "BOS NoteOn_Drums_36 Velocity_120 NoteOn_Drums_42 Velocity_40"  # 112 and 31 rounded
+        " TimeShift_0_6 NoteOff_Drums_36 NoteOff_Drums_42"
+        " TimeShift_1_0 NoteOn_Drums_42 Velocity_20 TimeShift_0_6 NoteOff_Drums_42 EOS"
+    )
+    assert played.decode(tokens).tracks[1].notes["velocity"].tolist() == [120, 40, 20]
+    # Other ids are as without velocities, so that a model's weights are of use to both.
+    assert played.vocabulary.tokens[: len(groove.vocabulary.tokens)] == groove.vocabulary.tokens
+
+
 @pytest.mark.parametrize(
     ("track", "instrument"),
     [

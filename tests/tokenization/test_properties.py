@@ -38,6 +38,7 @@ GROOVES = st.builds(
     max_beats=st.sampled_from([1, 5, 16384]),
     max_note_beats=st.sampled_from([1, 2, 16, None]),
     max_drum_beats=st.sampled_from([1, 4, None]),
+    velocity_bins=st.sampled_from([None, (3, 127, 4), (64, 64, 1)]),
     max_transposition=st.integers(0, 12),
     drop_track_probability=st.floats(0, 1),
     skip_bar_probability=st.floats(0, 1),

@@ -15,6 +15,7 @@ FILES = {  # SHA-256 of tokenizers/NAME/vocab.json
     "chorale": "dbd2693614e850b89967fe888842be1a522c227f32409909c82339a5e0c6e91b",
     "groove2groove": "625a4dca61f9fdbb55626adcba37caedcfa26790cb22698bdf8dec276dc401d3",
     "groove2groove_band": "05e80b4775a9686ecba99f23577f35e1cc2f139fc044adce9d6b9c49575b2e03",
+    "groove2groove_played": "e05c2fe05c92c2d20798c443ae7b06a6d92914a8ed88360886fe7816b9b5c40f",
     "groove2groove_published": "b1a9b301aab3aa9a313aa4cb8496080598396b549e928f926d42fb3b891d50c7",
     "remi": "e133a3a431af4f392c61fceab6ef6aaa56c80020ae2d24a029a75c2fcf722b30",
     "remi_fine": "56e1934d78448afea5da770a11505fe4e23e74936d6e0bfea8787adc598cb2ac",

@@ -137,7 +137,8 @@ class _Dropout(NamedTuple):
             bar = time // length
             return begins[bar] + np.where(is_skipped[bar], 0, time % length)
 
-        kept = VoiceNotes(notes.voice[keep], shift(notes.onset[keep]), shift(notes.release[keep]))
+        kept = VoiceNotes(*(column[keep] for column in notes))
+        kept = kept._replace(onset=shift(kept.onset), release=shift(kept.release))
         return kept, int(shift(np.array(last)))
 
     def _dropped_tracks(self, tracks: IntArray) -> NDArray[np.bool_]:

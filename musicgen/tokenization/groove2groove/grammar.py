@@ -15,6 +15,7 @@ from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
 class GrooveState(GrammarState):
     """The state of Groove2Groove sequences."""
 
+    last_event: IntArray  # the token just accepted, or the note-on that it is the velocity of [B]
     ends: IntArray  # time by which each voice (track and key) must end, 0 if silent [B, num_voices]
     longest: IntArray  # maximum length of a note of each track, in ticks [B, num_tracks]
 
@@ -22,6 +23,7 @@ class GrooveState(GrammarState):
 class GrooveGrammar(Grammar[GrooveState]):
     """BOS; at each time note-offs, then note-ons, both ascending; EOS once nothing sounds.
 
+    If the vocabulary has velocities, one follows each note-on.
     A shift may follow another only if that was the longest one. No note outlasts its maximum
     length or that of the piece: time passes at most to the end of the next such note, where it is
     closed before anything else. At the maximum length of a piece no note begins.
@@ -43,6 +45,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         self.num_voices = len(families["NoteOn"])
         self.num_instruments = self.num_voices // NUM_KEYS
         self.shifts = families["TimeShift"]
+        self.velocities = families["Velocity"]
         self.longest_shift = self.shifts.stop - 1
         self.limit = limit
         self.max_durations = max_durations
@@ -53,6 +56,7 @@ class GrooveGrammar(Grammar[GrooveState]):
     def _initial_state(self, batch: int) -> GrooveState:
         ends = np.zeros((batch, self.num_voices), np.int64)
         fields = self._initial_fields(batch) | {"limit": np.full(batch, self.limit)}
+        fields["last_event"] = fields["last"]
         longest = np.tile(self.max_durations[::NUM_KEYS], (batch, 1))
         return GrooveState(**fields, ends=ends, longest=longest)
 
@@ -73,7 +77,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         return replace(state, ends=np.minimum(state.ends, state.limit[:, None]))
 
     def _allowed(self, state: GrooveState, earliest: Mapping[str, IntArray]) -> BoolArray:
-        num_voices, last, time = self.num_voices, state.last[:, None], state.time[:, None]
+        num_voices, last, time = self.num_voices, state.last_event[:, None], state.time[:, None]
         after_on = last < num_voices
         after_off = (last >= num_voices) & (last < 2 * num_voices)
         after_bos, begun = last == self.bos, last != self.pad
@@ -100,6 +104,9 @@ class GrooveGrammar(Grammar[GrooveState]):
         others[:, :1] = ~any_sounding & (after_off | after_bos)  # EOS
         others[:, 1:2] = ~begun  # BOS
         others[:, 2:] = False
+        if self.velocities:
+            needs_velocity = state.last < num_voices
+            mask[needs_velocity] = within(np.arange(len(self.vocabulary)), self.velocities)
         return mask
 
     def time_tokens(self, state: GrooveState, until: IntArray) -> BoolArray:
@@ -124,7 +131,8 @@ class GrooveGrammar(Grammar[GrooveState]):
             now[:] = before
             now[is_event, voices[is_event]] = until[is_event]
             before = now
-        return time, {"ends": ends}
+        is_velocity = within(ids, self.velocities)
+        return time, {"ends": ends, "last_event": latest(state.last_event, ~is_velocity, ids)}
 
     def _next_end(self, state: GrooveState) -> tuple[IntArray, IntArray]:
         """Return the time by which a note or else the piece must end, and its voice. [B, 1].

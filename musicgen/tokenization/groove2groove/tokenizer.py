@@ -19,6 +19,7 @@ from musicgen.tokenization.groove2groove.events import (
 from musicgen.tokenization.groove2groove.grammar import GrooveGrammar
 from musicgen.tokenization.instruments import find_instrument, instruments_of
 from musicgen.tokenization.overlaps import GridNotes, remove_overlaps
+from musicgen.tokenization.quantization import nearest_bin, parse_bins
 from musicgen.tokenization.quantization_report import QuantizationReport
 from musicgen.tokenization.vocabulary import IntArray, number_tokens
 from musicgen.tokenization.whole_bars import in_whole_bars
@@ -37,13 +38,15 @@ class Groove2Groove(Tokenizer):
     """`BOS`, then note-offs and note-ons, time shifts where time passes, `EOS`.
 
     `find_instrument` assigns the tracks of a Score to instruments; notes of tracks without one are
-    dropped. Onsets and durations are rounded to 1/12 beat; velocity and tempo are not encoded.
+    dropped. Onsets and durations are rounded to 1/12 beat; the tempo is not encoded, and velocities
+    are only if there are bins of them: then a `Velocity` follows each note-on.
 
     Args:
         tracks: mappings with the attributes of `Instrument`, of which only the name is required.
         max_beats: later onsets are dropped, notes that last longer are cut.
         max_note_beats, max_drum_beats: longer notes, and longer notes of drums, are cut, and the
             grammar closes them, so that no generated note hangs; None for no maximum.
+        velocity_bins: lowest, highest and step; None: no Velocity tokens.
         max_transposition: training crops are shifted by up to this many semitones, except drums.
         drop_track_probability: of dropping each track of a training crop; one always stays.
         skip_bar_probability: of cutting each bar but the first out of a training crop.
@@ -61,6 +64,7 @@ class Groove2Groove(Tokenizer):
         max_beats: int = 16384,
         max_note_beats: int | None = 16,
         max_drum_beats: int | None = 1,
+        velocity_bins: Sequence[int] | None = None,
         max_transposition: int = 5,
         drop_track_probability: float = 0.1,
         skip_bar_probability: float = 0.05,
@@ -78,6 +82,8 @@ class Groove2Groove(Tokenizer):
         ]
         self.max_beats = max_beats
         self.max_note_beats, self.max_drum_beats = max_note_beats, max_drum_beats
+        self.velocity_bins = velocity_bins
+        self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
         self.max_transposition = max_transposition
         self.drop_track_probability = drop_track_probability
         self.skip_bar_probability = skip_bar_probability
@@ -89,6 +95,7 @@ class Groove2Groove(Tokenizer):
             "TimeShift": [f"TimeShift_{beats}_{tick}" for beats, tick in shifts],
             "EOS": ["EOS"],
             "BOS": ["BOS"],
+            "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
         }
         self.vocabulary, self.families = number_tokens(families)
         self._events = NoteEvents(self.families)
@@ -132,17 +139,20 @@ class Groove2Groove(Tokenizer):
         report.round(notes["onset"], instrument)
         onset, duration, inside = report.notes_inside(notes)
         voice = (notes["pitch"] + instrument * NUM_KEYS)[inside]
-        columns = GridNotes(voice, onset, duration, notes["velocity"][inside])
+        velocity = nearest_bin(notes["velocity"][inside], self.velocities)
+        columns = GridNotes(voice, onset, duration, velocity)
         kept = remove_overlaps(columns, report)
         longest = self._max_durations[kept.voice]
         report.clip("notes longer than the maximum", kept.onset[kept.duration > longest])
         release = kept.onset + np.minimum(kept.duration, longest)
-        return self._events.tokens(VoiceNotes(kept.voice, kept.onset, release)), report
+        notes_on_grid = VoiceNotes(kept.voice, kept.onset, release, kept.velocity)
+        return self._events.tokens(notes_on_grid), report
 
     def decode(self, tokens: IntArray) -> Score:
-        """Return all instruments in order, including empty ones; no tempo; constant velocity.
+        """Return all instruments in order, including empty ones; no tempo.
 
-        Notes that still sound at the end are closed there, after at least one grid step.
+        Without Velocity tokens all velocities are equal. Notes that still sound at the end are
+        closed there, after at least one grid step.
         """
         tokens = self.until_end(tokens)
         times = self.times(tokens)
@@ -152,6 +162,8 @@ class Groove2Groove(Tokenizer):
         notes["onset"] = found.onset * step
         notes["duration"] = np.maximum(found.release - found.onset, 1) * step
         notes["velocity"] = DEFAULT_VELOCITY
+        if self.velocities:
+            notes["velocity"] = np.array(self.velocities)[found.velocity]
         notes["pitch"] = found.key
         instrument = found.instrument
         tracks = [
