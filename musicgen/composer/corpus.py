@@ -4,9 +4,14 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from musicgen.composer.groove.bands import compose_band
+from musicgen.composer.groove.drummers import (
+    DrumPerformance,
+    compose_with_drummer,
+    read_drummers,
+)
 from musicgen.composer.groove.families import FAMILIES
 from musicgen.composer.groove.song import compose_groove
 from musicgen.composer.pop.song import compose_pop, compose_song
@@ -23,7 +28,9 @@ VERSION = 3
 """Increase it when a seed gives other music. Corpora of older versions are then written again."""
 
 
-def compose_corpus(root: Path, *, kind: Kind, num_pieces: int, seed: int) -> list[Path]:
+def compose_corpus(
+    root: Path, *, kind: Kind, num_pieces: int, seed: int, drummers: Path | None = None
+) -> list[Path]:
     """Return the files of a corpus below `root`, in order; compose them unless they exist.
 
     The same seed gives the same bytes. Pop pieces are `pop_0007.mid` and songs `songs_0007.mid`.
@@ -33,11 +40,22 @@ def compose_corpus(root: Path, *, kind: Kind, num_pieces: int, seed: int) -> lis
     songs, then the next three styles. A larger corpus therefore has more styles, and it contains
     every smaller one.
 
-    Bands are `band-0007/band-0007_1.mid`: three songs of each band, most in invented styles.
+    Bands are `band-0007/band-0007_1.mid`: three songs of each band, most in invented styles. With
+    drummers every second band plays to a real drum performance, as `drummer-0003/…` by the number
+    of the performance: three songs to each, then three other ones to each, and so on.
+
+    Args:
+        drummers: folder of the Groove MIDI Dataset; None: all drums are composed.
+
+    Raises:
+        UserError: the folder of drummers is not that of the dataset.
     """
-    plan = dict(_plan(kind, seed, num_pieces))
+    performances = None if drummers is None else read_drummers(drummers)
+    plan = dict(_plan(kind, seed, num_pieces, performances))
     paths = [root / name for name in plan]
-    settings = {"kind": kind, "num_pieces": num_pieces, "seed": seed, "version": VERSION}
+    settings: dict[str, Any] = {"kind": kind, "num_pieces": num_pieces, "seed": seed, "version": VERSION}
+    if drummers is not None:
+        settings["drummers"] = drummers.name
     complete = (json.dumps(settings, indent=1) + "\n").encode()
     manifest = root / MANIFEST
     if all(path.is_file() for path in [manifest, *paths]) and manifest.read_bytes() == complete:
@@ -55,14 +73,26 @@ def may_compose_in(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() or not any(folder.glob("[!.]*"))
 
 
-def _plan(kind: Kind, seed: int, num_pieces: int) -> Iterator[tuple[str, Callable[[], Score]]]:
-    """Yield the file name of each piece, and the function that composes it."""
+def _plan(
+    kind: Kind, seed: int, num_pieces: int, performances: list[DrumPerformance] | None
+) -> Iterator[tuple[str, Callable[[], Score]]]:
+    """Yield the file name of each piece, and the function that composes it.
+
+    Args:
+        performances: of drums, for every second band; None: none.
+    """
     for index in range(num_pieces):
         if kind in ("pop", "songs"):
             compose = compose_pop if kind == "pop" else compose_song
             yield f"{kind}_{index:04d}.mid", partial(compose, seed, index)
         elif kind == "bands":
             band, song = divmod(index, SONGS_PER_BAND)
+            if performances and band % 2:
+                turn, number = divmod(band // 2, len(performances))
+                name = f"drummer-{number:04d}"
+                name = f"{name}/{name}_{turn * SONGS_PER_BAND + song}.mid"
+                yield name, partial(compose_with_drummer, performances[number], seed, band, song)
+                continue
             name = f"band-{band:04d}"
             yield f"{name}/{name}_{song}.mid", partial(compose_band, seed, band, song)
         else:

@@ -22,16 +22,18 @@ _PLAYS = {"bass": 1.0, "piano": 0.8, "guitar": 0.6, "strings": 0.6}  # share of 
 _BEAT = 12  # steps in a beat
 
 
-def compose_band(seed: int, band: int, song: int) -> Score:
+def compose_band(seed: int, band: int, song: int, family: Family | None = None) -> Score:
     """Return a song of 24–32 bars for Bass, Drums, Piano, Guitar and Strings.
 
     Songs of a band share style, articulation and timing.
 
     Args:
         seed, band, song: at least 0. The same numbers give the same music.
+        family: of the style; None: a random one, or an invented style.
     """
     rng = generator("band", seed, band)
-    family = _invent(rng) if chance(rng, _INVENTED) else pick(rng, tuple(FAMILIES.values()))
+    if family is None:
+        family = _invent(rng) if chance(rng, _INVENTED) else pick(rng, tuple(FAMILIES.values()))
     score = compose_from_family(family, seed, "band", band, song)
     timing = pick(rng, ("exact", "exact", "strummed", "loose", "late"))
     late = np.append(False, rng.random(_BEAT - 1) < 0.3)

@@ -7,7 +7,7 @@ from typing import get_args
 from musicgen.composer.corpus import Kind, compose_corpus, may_compose_in
 from musicgen.data.corpora.base import Piece
 from musicgen.data.corpora.midi_folder import MidiFolder
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
 from musicgen.validation import check_choice, check_int
 
 
@@ -22,21 +22,36 @@ class ComposedCorpus(MidiFolder):
         kind: `pop` (piano), `songs` (voice and piano), `groove`, or `bands` (invented styles).
         num_pieces: number of pieces.
         corpus_seed: seed of the composer.
+        drummers: folder of the Groove MIDI Dataset, to whose drums every second one of the bands
+            plays; None: all drums are composed.
     """
 
-    def __init__(self, root: str | Path, *, kind: Kind, num_pieces: int, corpus_seed: int) -> None:
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        kind: Kind,
+        num_pieces: int,
+        corpus_seed: int,
+        drummers: str | Path | None = None,
+    ) -> None:
         check_choice("kind", kind, get_args(Kind))
         check_int("num_pieces", num_pieces, minimum=3, maximum=10**6)  # one for each split
-        super().__init__(
-            Path(root) / f"{kind}-{num_pieces}-seed{corpus_seed}", group=None, exclude=None
-        )
+        if drummers is not None and kind != "bands":
+            raise ParameterError("drummers", str(drummers), "expected null, or kind=bands")
+        name = f"{kind}-{num_pieces}-seed{corpus_seed}"
+        if drummers is not None:
+            name += "-drummers"
+        super().__init__(Path(root) / name, group=None, exclude=None)
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
+        self.drummers = None if drummers is None else Path(drummers)
 
     def pieces(self) -> list[Piece]:
         """Return the pieces; compose them first if necessary.
 
         Raises:
-            UserError: `root` has other files; nothing is written.
+            UserError: `root` has other files, and nothing is written; or the folder of drummers
+                is not that of the dataset.
         """
         parent = self.root.parent
         for entry in sorted(parent.glob("[!.]*")):
@@ -47,7 +62,11 @@ class ComposedCorpus(MidiFolder):
                     f"data=midi_folder {shlex.quote(f'data.root={parent}')}"
                 )
         paths = compose_corpus(
-            self.root, kind=self.kind, num_pieces=self.num_pieces, seed=self.corpus_seed
+            self.root,
+            kind=self.kind,
+            num_pieces=self.num_pieces,
+            seed=self.corpus_seed,
+            drummers=self.drummers,
         )
         names = [path.relative_to(self.root).as_posix() for path in paths]
         # The group is the folder of a family or band; other pieces have no folder.
