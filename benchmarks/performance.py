@@ -120,7 +120,7 @@ def performed(score: Score, first: int) -> Performance | None:
     steps = (ticks - first) * PER_BEAT / score.ticks_per_beat
     bar_map = BarMap(ticks, steps, np.arange(BARS + 1) * BAR * PER_BEAT, PER_BEAT)
     roles = range(len(score.tracks))
-    options = {"has_kept": False, "has_velocities": True, "has_deviations": True}
+    options = {"has_kept": False, "has_deviations": True}
     return Performance.of(score, score, roles, bar_map, **options)
 
 

@@ -141,7 +141,6 @@ def with_performance(prompt: Prompt) -> Prompt:
             tokenizer.steps_per_beat,
         ),
         has_kept=True,
-        has_velocities=not tokenizer.families.get("Velocity"),
         has_deviations=not is_notated(source),
     )
     return replace(prompt, playback=replace(prompt.playback, performance=performance))

@@ -103,7 +103,7 @@ def make_prompt(
         data: the MIDI file that the score was read from.
         tempo: in quarters a minute, instead of the score's.
         played: the same notes as they were played, whose performance new notes take over; None:
-            new notes are on the grid and of one velocity in each part.
+            new notes are on the grid, with the velocities of the tokens, or one in each part.
 
     Raises:
         UserError: the piece has no note that the vocabulary can represent.
@@ -168,7 +168,6 @@ def performance_of(piece: Piece, extent: Extent, played: Score) -> Performance |
         [tokenizer.find_track(track) for track in played.tracks],
         BarMap(piece.lines, piece.line_steps, np.append(bars, end), tokenizer.steps_per_beat),
         has_kept=False,
-        has_velocities=not tokenizer.families.get("Velocity"),
         has_deviations=not is_notated(played),
     )
 

@@ -147,7 +147,7 @@ class MusicModel:
                 file of beats. The music sounds as before, and goes on at the pace of its last bars.
             performance: `prompt`: new notes take over velocities, deviations from the grid and
                 articulation from the prompt's notes, and its pedal goes on; `none`: new notes are
-                on the grid, of one velocity in each track.
+                on the grid, with the velocities of the tokens, or one in each track.
         """
         check_choice("performance", performance, ("prompt", "none"))
         request = request or self.request()

@@ -52,13 +52,11 @@ class Performance:
             [num_bars + 1]
         lines: the same in ticks of the decoded score, if parts are kept; None: new bars follow.
             [num_bars + 1]
-        has_velocities: whether new notes take velocities: their tokens have none.
     """
 
     notes: NDArray[np.void]
     bar_ticks: IntArray
     lines: IntArray | None
-    has_velocities: bool
 
     @classmethod
     def of(
@@ -69,7 +67,6 @@ class Performance:
         bar_map: BarMap,
         *,
         has_kept: bool,
-        has_velocities: bool,
         has_deviations: bool,
     ) -> Self | None:
         """Return how a piece is played; None if it has no notes in the bars.
@@ -81,7 +78,6 @@ class Performance:
             bar_map: with the bars of the prompt, of which the last ones are read; of all if parts
                 are kept.
             has_kept: whether parts are kept.
-            has_velocities: see `Performance`.
             has_deviations: whether notes between the steps of the grid are early or late; if not,
                 they are written there.
         """
@@ -103,7 +99,7 @@ class Performance:
             notes["deviation"] = 0
         ticks = np.interp(bars, bar_map.steps, bar_map.ticks).round().astype(np.int64)
         lines = bars * (TICKS_PER_BEAT // bar_map.steps_per_beat) if has_kept else None
-        return cls(notes, ticks, lines, has_velocities)
+        return cls(notes, ticks, lines)
 
     def model_bars(self, count: int) -> IntArray:
         """Return the bar of the prompt like which each new bar is played. [count]
@@ -143,8 +139,7 @@ class Performance:
         groups = Groups.of(written)
         donors = find_donors(groups, Groups.of(self.notes), models, np.random.default_rng(seed))
         notes = _played(notes, groups, donors, first)
-        if self.has_velocities:
-            notes["velocity"] = donors["velocity"]
+        notes["velocity"] = donors["velocity"]
         played = list(score.tracks)
         for i, track, which, own in zip(
             targets, tracks, is_new, np.split(notes, ends[:-1]), strict=True
