@@ -10,6 +10,7 @@ from musicgen.generation.constraints.bounds import (
     LimitedDurations,
     MaxNotes,
     MaxNotesOfParts,
+    TargetTracks,
     notes_of_each,
 )
 from musicgen.generation.constraints.chords import REMIChords, SongsChords
@@ -103,8 +104,10 @@ def groove_constraints(
     grammar: GrooveGrammar,
     prompts: Sequence[Prompt],
 ) -> list[Constraint]:
-    """Return the constraints on notes at once, and on durations, of a band."""
-    constraints: list[Constraint] = []
+    """Return the constraints on tracks, on notes at once, and on durations, of a band."""
+    constraints: list[Constraint] = [
+        TargetTracks(grammar, [prompt.targets for prompt in prompts])  # no others than the file's
+    ]
     if max_notes := request.sampling.max_notes:  # prompts may have more
         constraints.append(MaxNotes(grammar, notes_of_each(grammar, max_notes)))
     if request.decoding.limit_durations:
