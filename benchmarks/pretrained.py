@@ -12,6 +12,8 @@ are counted with and without `limit_durations`.
 """
 
 import argparse
+import json
+import shutil
 import subprocess
 import sys
 import time
@@ -25,9 +27,10 @@ from omegaconf import OmegaConf
 import musicgen
 from benchmarks import measure, tables
 from musicgen.checkpoints import CONTENT_KEY, find_checkpoint, load_initial
+from musicgen.checkpoints.folders import CONFIG
 from musicgen.composer import compose_corpus
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.files import read_csv
+from musicgen.files import read_csv, write_json
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.style import PROFILES, SAME_PIECE, SIMILARITIES
 from musicgen.metrics.summary import Summary
@@ -35,6 +38,7 @@ from musicgen.midi import Score, find_music
 from musicgen.package_data import PRETRAINED
 
 GROOVE = "groove-small"
+DRUMMERS = "data/groove"  # the Groove MIDI Dataset
 HELD_OUT_SEED = 1000  # of composed pieces; the training set's is 0
 RECIPES: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("recipes.yaml")))
 
@@ -101,10 +105,11 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield each measure of groove-small's continuations."""
     composed = args.out / f"prompts-groove-{args.prompts}"
     compose_corpus(composed, kind="groove", num_pieces=args.prompts, seed=HELD_OUT_SEED)
+    model = with_drummers(args.out)
     for kind, source in {"composed": composed, "bands": args.bands}.items():
         new = args.out / f"{GROOVE}-{kind}-{time.time_ns()}"
         settings = [f"prompt={source}", f"num_prompts={args.prompts}", "bars=16", "report=false"]
-        run("generate.py", f"checkpoint={PRETRAINED / GROOVE}", *settings, f"out={new}")
+        run("generate.py", f"checkpoint={model}", *settings, f"out={new}")
         measured = Path(f"{new}-measured")
         metrics = "metrics=[descriptors,style,originality]"
         run("evaluate.py", metrics, f"generated={new}", f"out={measured}")
@@ -112,6 +117,16 @@ def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {"prompts": kind, **row}
         for limits in (False, True):
             yield {"prompts": kind, **longer_notes(source, args.prompts, limits=limits)}
+
+
+def with_drummers(out: Path) -> Path:
+    """Return a copy of the model with the folder of its drummers, by which its data is found."""
+    folder = out / GROOVE
+    shutil.copytree(PRETRAINED / GROOVE, folder, dirs_exist_ok=True)
+    content = json.loads((folder / CONFIG).read_text())
+    content["config"]["data"]["drummers"] = DRUMMERS
+    write_json(folder / CONFIG, content)
+    return folder
 
 
 def longer_notes(source: Path, number: int, *, limits: bool) -> dict[str, Any]:
@@ -131,7 +146,7 @@ def longer_notes(source: Path, number: int, *, limits: bool) -> dict[str, Any]:
         ]
         return 1000 * float(np.concatenate(longer).mean())
 
-    values = [per_1000(piece.prompt.score, piece.new_score) for piece in pieces]
+    values = [per_1000(piece.prompt.score, piece.new_on_grid) for piece in pieces]
     originals = []
     for prompt in (piece.prompt for piece in pieces):
         end = prompt.end_tick + 16 * prompt.end_tick // 4

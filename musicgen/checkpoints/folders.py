@@ -27,7 +27,7 @@ CARD = "README.md"  # with the front matter that the Hub reads
 _ENTRIES = ("identity", "format_version", "model", "sampling", "config")  # of config.json
 _DTYPES = ("float32", "float16", "bfloat16")
 _SECTIONS = ("data", "loader", "sampling")  # of a run's configuration, needed for generation
-_PATHS = frozenset({"root", "cache_dir"})  # settings that are paths
+_PATHS = frozenset({"root", "cache_dir", "drummers"})  # settings that are paths
 _SCORES = (
     "printed scores: OpenScore Lieder (CC0 1.0), or the Polish scores and Chopin's (CC BY 4.0; "
     "credit: The Fryderyk Chopin Institute, Heritage of Polish Music in Open Access)"

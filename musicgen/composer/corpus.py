@@ -53,7 +53,12 @@ def compose_corpus(
     performances = None if drummers is None else read_drummers(drummers)
     plan = dict(_plan(kind, seed, num_pieces, performances))
     paths = [root / name for name in plan]
-    settings: dict[str, Any] = {"kind": kind, "num_pieces": num_pieces, "seed": seed, "version": VERSION}
+    settings: dict[str, Any] = {
+        "kind": kind,
+        "num_pieces": num_pieces,
+        "seed": seed,
+        "version": VERSION,
+    }
     if drummers is not None:
         settings["drummers"] = drummers.name
     complete = (json.dumps(settings, indent=1) + "\n").encode()

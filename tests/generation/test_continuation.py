@@ -15,7 +15,6 @@ from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine
 from musicgen.generation.make_prompt import empty_prompt, make_prompt
-from musicgen.generation.prompt import tracks_with_notes
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling_params import SamplingParams
@@ -390,16 +389,3 @@ def test_continuations_have_the_chords_that_were_asked(options):
 def test_models_without_chords_name_one_that_has_them(tokenizer):
     with pytest.raises(UserError, match="need a model with tokens of chords"):
         music_model(tokenizer, "auto").generate(SCORES["remi"], chords="C")
-
-
-def test_a_band_has_no_other_tracks_than_its_file():
-    bar = [(480 * beat, 240, 36, 80) for beat in range(4)]
-    drums = Track("Drums", 0, True, notes_from(bar))
-    late = Track("Bass", 33, notes=notes_from([(4 * 1920, 240, 40, 80)]))  # behind the prompt
-    model = music_model(Groove2Groove())
-    for tracks, expected in (([drums], {1}), ([drums, late], {0, 1})):
-        pieces = model.generate(Score(480, tracks), prompt_bars=1, bars=4, num_samples=4)
-        playing = [i for piece in pieces for i in tracks_with_notes(piece.new_score)]
-        assert {*playing} == expected
-    (piece,) = model.generate(None, bars=4)
-    assert len(tracks_with_notes(piece.new_score)) > 2
