@@ -6,9 +6,9 @@
 The model is trained in the steps of recipes.yaml, or their training resumed, and exported to
 musicgen/pretrained/NAME in half precision; `--measure` takes it as it is. songs-small needs the
 folders of its corpora as settings (data.corpora.*.root), and benchmarks/songs.py measures it.
-groove-small continues composed bands that it never heard, and those of others in --bands; the
-measures go to results/pretrained.json. Notes that are longer than any of their track in the prompt
-are counted with and without `limit_durations`.
+groove-small needs the Groove MIDI Dataset in data/groove. It continues composed bands that it never
+heard, and those of others in --bands; the measures go to results/pretrained.json. Notes that are
+longer than any of their track in the prompt are counted with and without `limit_durations`.
 """
 
 import argparse

@@ -33,7 +33,10 @@ _SCORES = (
     "credit: The Fryderyk Chopin Institute, Heritage of Polish Music in Open Access)"
 )
 _LICENCES = {  # of corpora, see data/README.md
-    "ComposedCorpus": "music of this project's own seeded composer, MIT like the project",
+    "ComposedCorpus": (
+        "music of this project's own seeded composer, MIT like the project; with data.drummers "
+        "drums of the Groove MIDI Dataset (CC BY 4.0; credit: Google LLC)"
+    ),
     "BachChorales": "chorales by J. S. Bach, in the public domain, from files that state no terms",
     "JSBChorales": "chorales by J. S. Bach, in the public domain; the data set states no licence",
     "POP909": "the annotations are under MIT; the songs are commercial ones",
