@@ -94,12 +94,12 @@ def _plan(
             band, song = divmod(index, SONGS_PER_BAND)
             if performances and band % 2:
                 turn, number = divmod(band // 2, len(performances))
-                name = f"drummer-{number:04d}"
-                name = f"{name}/{name}_{turn * SONGS_PER_BAND + song}.mid"
-                yield name, partial(compose_with_drummer, performances[number], seed, band, song)
-                continue
-            name = f"band-{band:04d}"
-            yield f"{name}/{name}_{song}.mid", partial(compose_band, seed, band, song)
+                name, song_of_name = f"drummer-{number:04d}", turn * SONGS_PER_BAND + song
+                compose = partial(compose_with_drummer, performances[number], seed, band, song)
+            else:
+                name, song_of_name = f"band-{band:04d}", song
+                compose = partial(compose_band, seed, band, song)
+            yield f"{name}/{name}_{song_of_name}.mid", compose
         else:
             turn, number = divmod(index, len(FAMILIES))
             turn, style = divmod(turn, STYLES_AT_A_TIME)

@@ -74,7 +74,7 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     found = run_tokenizer(tmp_path, name, ACCOMPANIED, file=file)
     kept = tokenizer.part_order.keep_parts(score, [lead.name], 0, None)
     grammar = tokenizer.grammar()
-    targets = target_parts(grammar, [kept.targets])
+    targets = target_parts(len(grammar.is_drum), [kept.targets]) | grammar.is_chords
     constrained = ConstrainedGrammar(grammar, [KeptParts(grammar, [kept.ids], targets)])
     state = constrained.start([np.empty(0, np.int64)])
     for token, mask in zip(found["ahead"], found["masks"], strict=True):

@@ -48,31 +48,6 @@ class MaxNotes(Constraint):
         return mask
 
 
-class TargetTracks(Constraint):
-    """Only some of the tracks get notes; for tokens of Groove2Groove.
-
-    Args:
-        targets: indices of the tracks of each sequence; empty: all.
-    """
-
-    def __init__(self, grammar: GrooveGrammar, targets: Sequence[Sequence[int]]) -> None:
-        tracks = np.arange(grammar.num_instruments)
-        named = [np.isin(tracks, some if len(some) else tracks) for some in targets]
-        self.targets = np.stack(named)
-        self._on, self._size = grammar.slices["NoteOn"], len(grammar.vocabulary)
-
-    def start(self, state: GrooveState, prompts: Any) -> BoolArray:
-        return self.targets
-
-    def allowed(self, state: GrooveState, memory: BoolArray) -> BoolArray | None:
-        if memory.all():
-            return None
-        mask = np.ones((len(memory), self._size), bool)
-        num_voices = self._on.stop - self._on.start
-        mask[:, self._on] = memory.repeat(num_voices // memory.shape[1], axis=1)
-        return mask
-
-
 class MaxNotesOfParts(Constraint):
     """No note of a part begins while as many sound; for tokens of songs.
 

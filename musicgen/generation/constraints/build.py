@@ -10,7 +10,6 @@ from musicgen.generation.constraints.bounds import (
     LimitedDurations,
     MaxNotes,
     MaxNotesOfParts,
-    TargetTracks,
     notes_of_each,
 )
 from musicgen.generation.constraints.chords import REMIChords, SongsChords
@@ -82,8 +81,9 @@ def songs_constraints(
     request: GenerationRequest, grammar: SongsGrammar, prompts: Sequence[Prompt]
 ) -> list[Constraint]:
     """Return the constraints on parts, chords and notes at once of songs."""
-    targets = target_parts(grammar, [prompt.targets for prompt in prompts])
-    constraints: list[Constraint] = [TargetParts(grammar, targets)]
+    targets = target_parts(len(grammar.is_drum), [prompt.targets for prompt in prompts])
+    targets |= grammar.is_chords
+    constraints: list[Constraint] = [TargetParts(grammar, "Part", targets)]
     if request.piece.is_whole_piece:
         constraints = [KeptParts(grammar, conditioning_tokens(prompts), targets)]
     if grammar.is_chords.any():
@@ -105,9 +105,9 @@ def groove_constraints(
     prompts: Sequence[Prompt],
 ) -> list[Constraint]:
     """Return the constraints on tracks, on notes at once, and on durations, of a band."""
-    constraints: list[Constraint] = [
-        TargetTracks(grammar, [prompt.targets for prompt in prompts])  # no others than the file's
-    ]
+    # No others than the file's.
+    targets = target_parts(grammar.num_instruments, [prompt.targets for prompt in prompts])
+    constraints: list[Constraint] = [TargetParts(grammar, "NoteOn", targets)]
     if max_notes := request.sampling.max_notes:  # prompts may have more
         constraints.append(MaxNotes(grammar, notes_of_each(grammar, max_notes)))
     if request.decoding.limit_durations:

@@ -15,15 +15,14 @@ from musicgen.tokenization.vocabulary import IntArray
 FREE = -1  # in place of a token that the model writes
 
 
-def target_parts(grammar: SongsGrammar, targets: Sequence[Sequence[int]]) -> BoolArray:
-    """Return which parts are written: chords, and those named, or all. [B, num_parts]
+def target_parts(num_parts: int, targets: Sequence[Sequence[int]]) -> BoolArray:
+    """Return which of some parts or tracks are written. [B, num_parts]
 
     Args:
-        targets: indices of the parts of each sequence; empty: all.
+        targets: indices of those of each sequence; empty: all.
     """
-    parts = np.arange(len(grammar.is_drum))
-    named = [np.isin(parts, some if len(some) else parts) for some in targets]
-    return np.stack(named) | grammar.is_chords
+    parts = np.arange(num_parts)
+    return np.stack([np.isin(parts, some if len(some) else parts) for some in targets])
 
 
 class KeptTokens(Constraint):
@@ -48,25 +47,26 @@ class KeptTokens(Constraint):
 
 
 class TargetParts(Constraint):
-    """Only some of the parts are written; for tokens of songs.
+    """Only some of the parts of songs, or of the tracks of bands, are written.
 
     Args:
-        targets: which. [B, num_parts]
+        family: the tokens that begin a part, or the notes of a track; as many of each.
+        targets: which are written. [B, num_parts]
     """
 
-    def __init__(self, grammar: SongsGrammar, targets: BoolArray) -> None:
+    def __init__(self, grammar: Grammar[Any], family: str, targets: BoolArray) -> None:
         self.targets = targets
-        self._part = grammar.slices["Part"]
-        self._size = len(grammar.vocabulary)
+        self._ids, self._size = grammar.slices[family], len(grammar.vocabulary)
+        self._ids_of_each = (self._ids.stop - self._ids.start) // targets.shape[1]
 
-    def start(self, state: SongsState, prompts: Any) -> BoolArray:
+    def start(self, state: GrammarState, prompts: Any) -> BoolArray:
         return self.targets
 
-    def allowed(self, state: SongsState, memory: BoolArray) -> BoolArray | None:
+    def allowed(self, state: GrammarState, memory: BoolArray) -> BoolArray | None:
         if memory.all():
             return None
         mask = np.ones((len(memory), self._size), bool)
-        mask[:, self._part] = memory
+        mask[:, self._ids] = memory.repeat(self._ids_of_each, axis=1)
         return mask
 
 
