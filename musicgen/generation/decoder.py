@@ -1,5 +1,6 @@
 """The model's side of decoding: logits of a batch after its prompts, then after each new token."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -42,7 +43,7 @@ class Decoder:
         self.lag_biases = lag_biases
         self.coordinates, self.names = Coordinates(tokenizer), engine.model.coordinate_names
         self.state: Any = None
-        self._positions = self._bar_lengths = torch.empty(0)
+        self._positions = self._bar_lengths = np.empty(0, np.int64)
 
     @property
     def batch(self) -> int:
@@ -60,10 +61,11 @@ class Decoder:
             last, state = self.engine.prefill(ids, places)
             logits.append(check_finite(last.cpu()))
             states.append(state)
-            positions.append(places[:, -1].cpu())
+            positions.append(places[:, -1].cpu().numpy())
         self.state = ModelState.cat(states).select(index.to(self.engine.device))
-        self._positions = torch.cat(positions)[index]
-        self._bar_lengths = torch.tensor([prompt.bar_length for prompt in prompts])[index]
+        at = index.numpy()
+        self._positions = np.concatenate(positions)[at]
+        self._bar_lengths = np.array([prompt.bar_length for prompt in prompts])[at]
         first = torch.cat(logits)[index]
         if self.engine.model.copy_head is not None:  # which has settings from the first step on
             first = first.double() / self.temperature
@@ -88,11 +90,12 @@ class Decoder:
             allowed: the tokens that they were drawn from. [B, V]
         """
         self._positions = self.coordinates.next(
-            self.names, self._positions, tokens, places, self._bar_lengths
+            self.names, self._positions, tokens.numpy(), places, self._bar_lengths
         )
         device = self.engine.device
+        positions = torch.from_numpy(self._positions).to(device)
         logits, self.state = self.engine.step(
-            tokens.to(device), self._positions.to(device), self.state, self._copy_settings()
+            tokens.to(device), positions, self.state, self._copy_settings()
         )
         return check_finite(logits.cpu())
 
@@ -101,16 +104,19 @@ class Decoder:
         head = self.engine.model.copy_head
         if head is None:
             return None
-        settings = head.settings(self.batch)
-        settings.temperature.fill_(self.temperature)
-        if self.lag_biases is not None:
-            bar = self._positions[:, self.names.index("bar")]
-            settings = settings._replace(lag_bias=self.lag_biases[bar % len(self.lag_biases)])
-        return CopySettings(*(part.to(self.engine.device) for part in settings))
+        if self.lag_biases is None:
+            lag_bias = head.settings(self.batch).lag_bias
+        else:
+            bar = self._positions[:, self.names.index("bar")] % len(self.lag_biases)
+            lag_bias = self.lag_biases.index_select(0, torch.from_numpy(bar))
+        temperature = torch.full((self.batch, 1), self.temperature)
+        device = self.engine.device
+        return CopySettings(lag_bias.to(device), temperature.to(device))
 
     def select(self, index: Tensor) -> None:
         """Keep only the sequences at `index`."""
-        self._positions, self._bar_lengths = self._positions[index], self._bar_lengths[index]
+        at = index.numpy()
+        self._positions, self._bar_lengths = self._positions[at], self._bar_lengths[at]
         self.state = self.state.select(index.to(self.engine.device))
 
 
@@ -165,7 +171,7 @@ def check_finite(logits: Tensor) -> Tensor:
     Raises:
         UserError: one is infinite or not a number.
     """
-    if not torch.isfinite(logits.sum()):
+    if not math.isfinite(logits.sum().item()):
         raise UserError(
             "the model's output is not finite: its training diverged. Take an earlier checkpoint"
         )

@@ -98,6 +98,9 @@ class BarGrammar(Grammar[R]):
         self._note = np.where(self._struck, self.rank, -1)
         self._part = np.where(self.of_families("Part"), self.rank, -1)
         self._step = np.where(self.of_families("Beat"), self.rank, 0)  # of the bar
+        # Which entries of `BarState.in_force` a token changes. [V, 4]
+        changes = [self.of_families(name) for name in ("Tempo", "Chord", "Bar", "Key")]
+        self._changes = np.stack(changes, axis=1)
         self._length = np.zeros(size, np.int64)  # grid steps of the bar that a token begins [V]
         self._length[self.slices["Bar"]] = self.bar_lengths
         self.follows = np.zeros((size, size), bool)
@@ -119,20 +122,18 @@ class BarGrammar(Grammar[R]):
         """Leave in a mask [B, V] only the tempi and chords that are not in force.
 
         Returns:
-            Which sequences have any left, of the families Tempo and Chord. [B]
+            Which of a family are not in force, for Tempo and Chord. [B, num_tokens]
         """
-        is_left = {}
+        new = {}
         for family, in_force in ("Tempo", state.tempo), ("Chord", state.chord):
-            is_new = self.ranks[family] != in_force[:, None]
-            mask[:, self.slices[family]] &= is_new
-            is_left[family] = is_new.any(axis=1)
-        return is_left
+            new[family] = self.ranks[family] != in_force[:, None]
+            mask[:, self.slices[family]] &= new[family]
+        return new
 
     def _advance(self, state: R, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
         family, rank = self.family[ids], self.rank[ids]
-        bar, beat, part, tempo, chord, duration = (
-            family == self.numbers[name]
-            for name in ("Bar", "Beat", "Part", "Tempo", "Chord", "Duration")
+        bar, beat, part, duration = (
+            family == self.numbers[name] for name in ("Bar", "Beat", "Part", "Duration")
         )
         length = self._length[ids]
         bar_end = state.bar_end + length.cumsum(axis=0)
@@ -144,9 +145,7 @@ class BarGrammar(Grammar[R]):
         bars = np.repeat(state.bars[None], len(ids), axis=0)
         bars[..., 0] += bar.cumsum(axis=0)
         bars[..., 1], bars[..., 2] = bar_start, bar_end
-        in_force = np.repeat(state.in_force[None], len(ids), axis=0)
-        for column, changes in enumerate((tempo, chord, bar)):
-            in_force[..., column] = latest(state.in_force[:, column], changes, rank)
+        in_force = latest(state.in_force, self._changes[ids], rank[..., None])
         changed = {"bars": bars, "in_force": in_force, "pitch": pitch, "part": in_part}
         at = (duration & (pitch >= 0)).nonzero()
         if len(at[0]):

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from musicgen.errors import ParameterError
 from musicgen.tokenization.chords.symbols import chord_number
@@ -69,12 +67,12 @@ class Coordinates:
     def next(
         self,
         names: Sequence[str],
-        before: Tensor,
-        tokens: Tensor,
+        before: IntArray,
+        tokens: IntArray,
         positions: IntArray,
-        bar_lengths: Tensor,
-    ) -> Tensor:
-        """Return the coordinates of one more token of each sequence, on the CPU. [B, len(names)]
+        bar_lengths: IntArray,
+    ) -> IntArray:
+        """Return the coordinates of one more token of each sequence. [B, len(names)]
 
         Args:
             names: `index`, or `index`, `time` and more.
@@ -83,20 +81,22 @@ class Coordinates:
             positions: `GrammarState.positions` after them. [B, 2]
             bar_lengths: grid steps in a bar. [B]
         """
-        index, time = torch.from_numpy(positions).unbind(1)
-        columns = {"index": index, "time": time}
+        after = np.empty_like(before)
+        after[:, :2] = positions[:, : len(names)]
+        time = positions[:, 1]
         for i, name in enumerate(names[2:], start=2):
             old = before[:, i]
             if name in self.values:
-                new = torch.from_numpy(self.values[name])[tokens]
-                columns[name] = torch.where(new < 0, old, new)
-            elif self._bars:
-                is_bar = (tokens >= self._bars.start) & (tokens < self._bars.stop)
-                passed = old + time - before[:, 1]
-                columns[name] = old + is_bar if name == "bar" else torch.where(is_bar, 0, passed)
+                new = self.values[name][tokens]
+                after[:, i] = np.where(new < 0, old, new)
+            elif not self._bars:
+                after[:, i] = time // bar_lengths if name == "bar" else time % bar_lengths
+            elif name == "bar":
+                after[:, i] = old + within(tokens, self._bars)
             else:
-                columns[name] = time // bar_lengths if name == "bar" else time % bar_lengths
-        return torch.stack([columns[name] for name in names], dim=1)
+                passed = old + time - before[:, 1]
+                after[:, i] = np.where(within(tokens, self._bars), 0, passed)
+        return after
 
 
 def _values(codec: Codec) -> dict[str, IntArray]:

@@ -156,10 +156,9 @@ def test_coordinates_are_those_of_the_prefix_and_of_single_steps(tokenizer):
         for row, full in zip(rows, whole, strict=True):
             prefix = coordinates.of(row[:length], names, bar_length=bar_length)
             assert np.array_equal(prefix, full[:length])
-    step, bar_lengths = torch.from_numpy(whole[:, 0]), torch.full((len(rows),), bar_length)
+    step, bar_lengths = whole[:, 0], np.full(len(rows), bar_length)
     for n in range(1, rows.shape[1]):
-        arguments = torch.from_numpy(rows[:, n]), positions[:, n], bar_lengths
-        step = coordinates.next(names, step, *arguments)
+        step = coordinates.next(names, step, rows[:, n], positions[:, n], bar_lengths)
         running = rows[:, n] != tokenizer.vocabulary.pad_id
         assert np.array_equal(step[running], whole[running, n])
 

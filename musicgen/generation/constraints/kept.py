@@ -55,19 +55,16 @@ class TargetParts(Constraint):
     """
 
     def __init__(self, grammar: Grammar[Any], family: str, targets: BoolArray) -> None:
-        self.targets = targets
-        self._ids, self._size = grammar.slices[family], len(grammar.vocabulary)
-        self._ids_of_each = (self._ids.stop - self._ids.start) // targets.shape[1]
+        ids = grammar.slices[family]
+        ids_of_each = (ids.stop - ids.start) // targets.shape[1]
+        self.mask = np.ones((len(targets), len(grammar.vocabulary)), bool)
+        self.mask[:, ids] = targets.repeat(ids_of_each, axis=1)
 
     def start(self, state: GrammarState, prompts: Any) -> BoolArray:
-        return self.targets
+        return self.mask
 
-    def allowed(self, state: GrammarState, memory: BoolArray) -> BoolArray | None:
-        if memory.all():
-            return None
-        mask = np.ones((len(memory), self._size), bool)
-        mask[:, self._ids] = memory.repeat(self._ids_of_each, axis=1)
-        return mask
+    def allowed(self, state: GrammarState, memory: BoolArray) -> BoolArray:
+        return memory
 
 
 class KeptPartsMemory(NamedTuple):

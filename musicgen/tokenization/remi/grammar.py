@@ -50,8 +50,9 @@ class REMIGrammar(BarGrammar[BarState]):
 
         # A Beat needs content: a change of tempo or chord, or else a pitch that is silent by then.
         ready = (ends.min(axis=1) + 1) // 2
-        for family, is_left in self._limit_changes(state, mask).items():
-            ready = np.where(is_left, np.minimum(ready, earliest.get(family, 0)), ready)
+        for family, is_new in self._limit_changes(state, mask).items():
+            with_change = np.minimum(ready, earliest.get(family, 0))
+            ready = np.where(is_new.any(axis=1), with_change, ready)
         ready = ready[:, None]
         beat_time = state.bar_start[:, None] + ranks["Beat"]
         after = time + (self.family[last] != self.numbers["Bar"])

@@ -73,6 +73,9 @@ class SongsGrammar(BarGrammar[SongsState]):
         self.followers = followers(len(tokenizer.velocities) > 0)
         super().__init__(tokenizer)
         self._opening = self.of_families("Bar", "Key", "Tempo", "Part")
+        self._is_pitch, self._is_duration, self._is_key = (
+            self.of_families(name) for name in ("Pitch", "Duration", "Key")
+        )
         is_drum = [part.is_drum for part in tokenizer.instruments]
         parts = part_order(len(is_drum), tokenizer.chords)
         self.is_drum, self.is_chords = np.array(is_drum + [False] * tokenizer.chords), parts < 0
@@ -107,9 +110,13 @@ class SongsGrammar(BarGrammar[SongsState]):
             column[:, None]
             for column in (state.last, state.time, state.limit, state.bar_end, state.part)
         )
-        ranks, stop = self.ranks, np.minimum(bar_end, limit)
-        here = np.maximum(part, 0)
         mask = self.follows[state.last]  # [B, V], a copy
+        mask[:, self.slices["Duration"]] &= self.durations <= limit - time
+        if self._is_pitch[state.last].all():
+            # Only a velocity or a duration may follow; what limits other tokens is not needed.
+            return mask
+
+        ranks, stop = self.ranks, np.minimum(bar_end, limit)
         is_drum, in_chords = (of[part] & (part >= 0) for of in (self.is_drum, self.is_chords))
 
         self._limit_changes(state, mask)
@@ -117,18 +124,18 @@ class SongsGrammar(BarGrammar[SongsState]):
         mask[:, self.slices["Chord"]] &= in_chords
 
         all_ends = state.ends.reshape(len(last), len(self.is_drum), -1)  # [B, P, num_pitches]
-        ends = np.take_along_axis(all_ends, here[..., None], axis=1)[:, 0]
-        # From when a part can have one more note. [B, P]
-        free = np.where(self.is_drum | self.is_chords, 0, all_ends.min(axis=2))
-        ready = np.take_along_axis(free, here, axis=1)
+        # From when a part can have one more note. Drums and chords never sound on. [B, P]
+        free = all_ends.min(axis=2)
+        here = np.arange(len(part)), np.maximum(state.part, 0)
+        ends, ready = all_ends[here], free[here][:, None]
         higher = ranks["Pitch"] > state.pitch[:, None]
         mask[:, self.slices["Pitch"]] &= (ends <= time) & higher & ~in_chords & ~is_drum
         higher = ranks["Drum"] > state.pitch[:, None]
         mask[:, self.slices["Drum"]] &= higher & is_drum
-        mask[:, self.slices["Duration"]] &= ~is_drum & (self.durations <= limit - time)
+        mask[:, self.slices["Duration"]] &= ~is_drum
         if len(ranks["Velocity"]):
             struck = self.family[last] == self.numbers["Velocity"]
-            mask &= ~struck | is_drum | (self.family == self.numbers["Duration"])
+            mask &= ~struck | is_drum | self._is_duration
 
         beat_time = state.bar_start[:, None] + ranks["Beat"]
         after = np.maximum(time + ~self._opening[last], ready)
@@ -138,7 +145,8 @@ class SongsGrammar(BarGrammar[SongsState]):
         more = (state.num_bars[:, None] < self.max_bars) & (bar_end < limit)
         mask[:, self.slices["Bar"]] &= more
         first = (state.key < 0) & (state.num_bars > 0)
-        mask &= ~first[:, None] | (self.family == self.numbers["Key"])
+        if first.any():
+            mask &= ~first[:, None] | self._is_key
         return mask
 
     def time_tokens(self, state: SongsState, until: IntArray) -> BoolArray:
@@ -147,10 +155,9 @@ class SongsGrammar(BarGrammar[SongsState]):
     def _advance(self, state: SongsState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
         time, changed = super()._advance(state, ids)
         family = self.family[ids]
-        part, key = (family == self.numbers[name] for name in ("Part", "Key"))
-        bar, chords = family == self.numbers["Bar"], part & self.is_chords[self._part[ids]]
+        bar, part = (family == self.numbers[name] for name in ("Bar", "Part"))
+        chords = part & self.is_chords[self._part[ids]]
         before = np.concatenate([state.part[None], changed["part"][:-1]])
         ordered = self._ordered[before, changed["part"]] | ~part[..., None]
-        changed["in_force"][..., 3] = latest(state.key, key, self.rank[ids])
         changed["bars"][..., 3] = latest(state.bars[:, 3], bar | chords, chords)
         return time, changed | {"orders": state.orders & np.logical_and.accumulate(ordered)}
