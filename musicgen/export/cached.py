@@ -63,6 +63,7 @@ def make_graph(step: RecurrentStep, folder: Path | None = None) -> bytes:
     graph = step_graph(step, fold=False)
     from onnx.helper import make_tensor_value_info
     from onnxscript.optimizer import optimize
+    from onnxscript.rewriter import pattern, rewrite
 
     for array in graph.graph.initializer:  # all of them are weights
         array.ClearField("raw_data")
@@ -76,6 +77,11 @@ def make_graph(step: RecurrentStep, folder: Path | None = None) -> bytes:
     graph = optimize(graph)
     del graph.graph.input[num_inputs:]
     graph.graph.initializer.extend(weights)
+    # ONNX Runtime computes an RMSNorm as one operation if it is written as a quotient.
+    quotients = pattern.RewriteRule(
+        lambda op, x, y: op.Mul(x, op.Reciprocal(y)), lambda op, x, y: op.Div(x, y)
+    )
+    graph = rewrite(graph, [quotients])
     data: bytes = graph.SerializeToString()
     with suppress(OSError):
         write_bytes((folder or _cache()) / f"{signature(step)}-{_hash(data)}.onnx", data)

@@ -106,27 +106,27 @@ def linear_attention_step(
         code, eps: as in `causal_linear_attention`.
     """
     with torch.autocast(q.device.type, enabled=False):
-        q, k, v = (x[:, 0] for x in at_least_fp32(q, k, v))  # [B, H, ·]
+        q, k, v = at_least_fp32(q, k, v)
         rate = None if log_decay is None else log_decay.to(q.dtype)
         if rate is not None and rate.dim() == 3:
-            rate = rate[:, 0]  # [B, H]
+            rate = rate.squeeze(1)  # [B, H]
         log_scale = state.log_scale
         if log_scale is not None:
             per_head = code is not None
-            q, k, factor, log_scale = stabilise_step(q, k, rate, log_scale, per_head)
+            logs = q.squeeze(1), k.squeeze(1), rate, log_scale
+            q, k, factor, log_scale = stabilise_step(*logs, per_head)
+            q, k = q[:, None], k[:, None]
             state, eps = state.scaled(factor), eps if may_vanish(code) else 0
         elif rate is not None:
             state = state.scaled(rate.exp()[..., None])
-        norm_q, norm_k = q, k
-        if code is not None:
-            q, k, norm = encode_features(q[:, None], k[:, None], code)
-            norm_q, norm_k = (x[:, 0] for x in norm or (q, k))
-            q, k = q[:, 0], k[:, 0]
-        kv = torch.addcmul(state.kv, k[..., None], v[..., None, :])
+        q, k, norm = encode_features(q, k, code)
+        norm_q, norm_k = (x.squeeze(1) for x in norm or (q, k))  # [B, H, M]
+        kv = torch.addcmul(state.kv, k.permute(0, 2, 3, 1), v.transpose(1, 2))
         state = LinearState(kv, state.k + norm_k, log_scale)
-        numerator = (q[..., None, :] @ state.kv)[..., 0, :]  # [B, H, V]
+        numerator = q.transpose(1, 2) @ state.kv  # [B, H, 1, V]
         denominator = (norm_q * state.k).sum(-1, keepdim=True)
-        return (numerator / normaliser(denominator, eps))[:, None], state
+        out = numerator / normaliser(denominator, eps)[..., None]
+        return out.transpose(1, 2), state
 
 
 def bidirectional_linear_attention(
