@@ -48,5 +48,5 @@ def config():
 def _seed() -> None:
     import torch  # which the process that starts the others does without
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # `torch.manual_seed` formats the stack, for GPUs
     torch.set_flush_denormal(False)  # which the commands set, and Hypothesis refuses

@@ -37,6 +37,8 @@ MORE = {
     "lrpe_orthogonal": {"angles": "harmonic", "mixed": True, "learned_basis": True},
     "lrpe_permutation": {"basis": "odd_even"},
 }
+# Encodings of each site and way of computing, for settings that do their work elsewhere.
+OF_EACH_KIND = ("none", "sinusoidal", "rope", "alibi", "siren", "sine_spe", "conv_spe")
 OPTIONS = {"short_conv": 4, "qk_norm": True, "tie_embeddings": True}
 COPY = {"heads": 2, "width": 4, "window": 17, "max_lag": 5, "coordinate": "index"}
 COPY = {f"copy.{key}": value for key, value in COPY.items()}
@@ -108,13 +110,17 @@ def find_pairs() -> list[Pair]:
     found = [pair(p, a) for p, a in fitting]
     # Other forms under one attention that encodes queries and keys, and one that projects them.
     found += [pair(p, a, f) for p, a in fitting if a in ("elu", "favor") for f in forms(p)[1:]]
-    # Decay is a matter of the causal product alone.
-    found += [pair(p, "favor", d) for p, a in fitting if a == "favor" for d in (HEAD, TOKEN)]
+    # Decay is a matter of the causal product alone, and that of a head a case of a token's.
+    found += [pair(p, "favor", TOKEN) for p, a in fitting if a == "favor"]
+    found += [pair(p, "favor", HEAD) for p in OF_EACH_KIND if site(p, "favor")]
     found += [pair(p, "elu", TOKEN) for p in ("permute", "sine_spe", "rope")]
     spans = [SPAN | {"span": name} for name in SPANS]
     modes = [{"span.mode": mode} for mode in ("multiply", "log")]
     found += [
-        pair(p, a, *more) for p, a in fitting if a == "softmax" for more in product(spans, modes)
+        pair(p, a, span, mode)
+        for p, a in fitting
+        for span, mode in product(spans, modes)
+        if a == "softmax" and (p in OF_EACH_KIND or mode == modes[0])
     ]
     # The other site than the default. Features that mix can meet where the unencoded ones, which
     # make the normaliser, do not: under FAVOR+ fp32's rounding grows with their ratio.
@@ -176,7 +182,12 @@ def _built(pair: Pair, device: torch.device) -> Transformer:
 
 def build(pair: Pair) -> Transformer:
     """Return a copy of what `new` builds, once on each device."""
-    return copy.deepcopy(_built(pair, torch.get_default_device()))
+    return copy.deepcopy(shared(pair))
+
+
+def shared(pair: Pair) -> Transformer:
+    """Return what `new` builds, once on each device, for tests that leave it as it is."""
+    return _built(pair, torch.get_default_device())
 
 
 def draw(high: int, *shape: int, generator: torch.Generator) -> Tensor:

@@ -1,5 +1,7 @@
 """Contracts of every encoding in conf/position that reads coordinates."""
 
+import copy
+
 import pytest
 import torch
 from hydra.errors import InstantiationException
@@ -15,11 +17,11 @@ from tests.contracts.pairs import (
     VOCAB,
     Pair,
     assert_all_learn,
-    build,
     decode,
     draw,
     load,
     pair,
+    shared,
     site,
 )
 
@@ -41,7 +43,7 @@ def reading(position: str, attention: str, more: dict, coordinates) -> Pair:
 def takes_two(each: tuple[str, str, dict]) -> bool:
     """Return whether an encoding reads two coordinates."""
     try:
-        build(reading(*each, ("time", "pitch")))
+        shared(reading(*each, ("time", "pitch")))
     except (UserError, InstantiationException):
         return False
     return True
@@ -61,7 +63,7 @@ def exactly_relative(each: Pair) -> bool:
 
 @pytest.fixture(params=MODELS, ids=str)
 def model(request) -> Transformer:
-    return build(request.param)
+    return shared(request.param)
 
 
 def music() -> tuple[Tensor, Tensor]:
@@ -87,7 +89,7 @@ def test_recurrent_equals_parallel(model):
 @torch.no_grad()
 @pytest.mark.parametrize("fitting", FITTING, ids=str)
 def test_time_that_counts_tokens_is_the_index(fitting):
-    by_index, by_time = (build(reading(*fitting, name)) for name in ("index", "time"))
+    by_index, by_time = (shared(reading(*fitting, name)) for name in ("index", "time"))
     ids, positions = music()
     counting = positions[..., :1].expand(-1, -1, 2)
     expected = by_index(ids, noise=NOISE)
@@ -113,7 +115,7 @@ def test_shifted_positions_change_nothing_where_the_encoding_is_exactly_relative
 @torch.no_grad()
 @pytest.mark.parametrize("fitting", JOINT, ids=str)
 def test_both_coordinates_matter(fitting):
-    model = build(reading(*fitting, ("index", "time")))
+    model = shared(reading(*fitting, ("index", "time")))
     ids, positions = music()
     before = model(ids, positions=positions, noise=NOISE)
     for dim in (0, 1):
@@ -125,10 +127,10 @@ def test_both_coordinates_matter(fitting):
 
 
 def test_gradients_reach_every_parameter(model):
-    assert_all_learn(model, *music())
+    assert_all_learn(copy.deepcopy(model), *music())
 
 
 def test_positions_must_be_given():
-    model = build(reading(*FITTING[0], "time"))
+    model = shared(reading(*FITTING[0], "time"))
     with pytest.raises(UserError, match="reads 2 coordinates of each position, index, time"):
         model(music()[0])

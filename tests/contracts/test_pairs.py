@@ -1,5 +1,6 @@
 """Contracts of every positional encoding in conf/ under every attention in conf/."""
 
+import copy
 from itertools import product
 
 import pytest
@@ -22,12 +23,12 @@ from tests.contracts.pairs import (
     TRAINING_LENGTH,
     WITH_STATES,
     assert_all_learn,
-    build,
     changed,
     decode,
     load,
     new,
     padded,
+    shared,
     site,
     tokens,
 )
@@ -41,7 +42,13 @@ without_decay = pytest.mark.parametrize(
 
 @pytest.fixture(params=PAIRS, ids=str)
 def model(request) -> Transformer:
-    return build(request.param)
+    """A model that many tests share: one that would change it takes `own_model`."""
+    return shared(request.param)
+
+
+@pytest.fixture
+def own_model(model) -> Transformer:
+    return copy.deepcopy(model)
 
 
 def causalities(model: Transformer) -> tuple[bool, ...]:
@@ -83,7 +90,7 @@ def test_linear_attention_has_no_span(attention):
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_shapes_alone_can_be_built(pair):
-    expected = {name: tensor.shape for name, tensor in build(pair).state_dict().items()}
+    expected = {name: tensor.shape for name, tensor in shared(pair).state_dict().items()}
     with torch.device("meta"):
         shapes = new(pair).state_dict()
     assert all(tensor.is_meta for tensor in shapes.values())
@@ -140,20 +147,20 @@ def test_padding_behind_changes_nothing(model):
 
 @without_decay
 @torch.no_grad()
-def test_without_causality_it_sees_what_follows_but_no_padding(model):
-    model.causal = False
+def test_without_causality_it_sees_what_follows_but_no_padding(own_model):
+    own_model.causal = False
     ids = tokens(TRAINING_LENGTH)
-    before, after = model(ids, noise=NOISE), model(changed(ids), noise=NOISE)
+    before, after = own_model(ids, noise=NOISE), own_model(changed(ids), noise=NOISE)
     assert (after[:, :25] - before[:, :25]).abs().max() > 1e-2
     mask = (torch.arange(TRAINING_LENGTH) < 25).expand(2, -1)
-    before, after = (model(x, key_mask=mask, noise=NOISE)[:, :25] for x in (ids, changed(ids)))
+    before, after = (own_model(x, key_mask=mask, noise=NOISE)[:, :25] for x in (ids, changed(ids)))
     torch.testing.assert_close(after, before, atol=1e-5, rtol=0)
-    shorter = model(ids[:, :25], noise=NOISE)
+    shorter = own_model(ids[:, :25], noise=NOISE)
     torch.testing.assert_close(before, shorter, atol=1e-4, rtol=0)
 
 
-def test_gradients_reach_every_parameter(model):
-    assert_all_learn(model, tokens(TRAINING_LENGTH))
+def test_gradients_reach_every_parameter(own_model):
+    assert_all_learn(own_model, tokens(TRAINING_LENGTH))
 
 
 @distinct
@@ -198,28 +205,28 @@ def test_queries_that_see_no_key_give_zero(model):
 
 @distinct
 @torch.no_grad()
-def test_double_precision_stays_near_single(model):
+def test_double_precision_stays_near_single(own_model):
     ids = tokens(TRAINING_LENGTH)
-    expected = model(ids, noise=NOISE)
-    model.double()
-    out, state = model.forward_with_state(ids[:, :-1], noise=NOISE)
-    last = decode(model, ids[:, -1:], state)
+    expected = own_model(ids, noise=NOISE)
+    own_model.double()
+    out, state = own_model.forward_with_state(ids[:, :-1], noise=NOISE)
+    last = decode(own_model, ids[:, -1:], state)
     found = torch.cat((out, last), dim=1)
     assert found.dtype == torch.float64
     torch.testing.assert_close(found.float(), expected, atol=1e-4, rtol=0)
 
 
 @distinct
-def test_bf16_stays_near_fp32(model):
+def test_bf16_stays_near_fp32(own_model):
     ids, losses = tokens(TRAINING_LENGTH), []
     mixed = MixedPrecision("bf16-mixed", torch.get_default_device().type)
     for precision in (Precision(), mixed, HalfPrecision("bf16-true")):
-        precision.convert_module(model).zero_grad()
+        precision.convert_module(own_model).zero_grad()
         with precision.forward_context():
-            logits = model(ids, noise=NOISE)
+            logits = own_model(ids, noise=NOISE)
         loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten())
         loss.backward()
-        assert all(p.grad.isfinite().all() for p in model.parameters())
+        assert all(p.grad.isfinite().all() for p in own_model.parameters())
         losses.append(loss.item())
     assert losses[1:] == pytest.approx(losses[:1] * 2, rel=0.02)
 
