@@ -20,27 +20,42 @@ UNKNOWN = re.compile(r"^\$|\$\(|^--help|^resume=")  # a shell's, or read before 
 HEADERS = sorted((ROOT / "conf").rglob("*.yaml"))
 
 
-def composed():
-    """Yield each command of ours once: its script and its arguments."""
-    found = {}
-    for part, page in commands((*PAGES, *HEADERS)):
+def jobs():
+    """Yield the first and the last job of each command of ours: its script and its settings."""
+    for part, _ in commands((*PAGES, *HEADERS)):
         words = shlex.split(part, comments=True)
         at = next((i for i, word in enumerate(words) if SCRIPT.search(word)), None)
-        if at is not None:
-            script = next(filter(None, SCRIPT.search(words[at]).groups()))
-            arguments = tuple(x for x in words[at + 1 :] if not UNKNOWN.search(x))
-            found.setdefault((script, arguments), f"{page}: {part}")
-    return [pytest.param(*key, id=where[:150]) for key, where in found.items()]
+        if at is None:
+            continue
+        script = next(filter(None, SCRIPT.search(words[at]).groups()))
+        arguments = [x for x in words[at + 1 :] if not UNKNOWN.search(x)]
+        given = [choices(x) for x in quoted_paths(arguments) if override_key(x)]
+        assert len(max(given, default=[""], key=len)) == 1 or "-m" in arguments, part  # a sweep
+        for i in (0, -1):
+            yield script, [texts[i] for texts in given if not texts[i].startswith("hydra")]
+
+
+def composed():
+    """Return the settings of all jobs with the same script and the same choices of groups.
+
+    Whether a setting is there depends on the choices alone, so that one composition tells of all.
+    """
+    found = {}
+    for script, settings in jobs():
+        chosen = [x for x in settings if (ROOT / "conf" / override_key(x)).is_dir()]
+        others = [x for x in settings if x not in chosen]
+        found.setdefault((script, *sorted(chosen)), {}).update(dict.fromkeys(others))
+    return found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "arguments"), composed())
-def test_every_command_composes(config, script, arguments):
-    given = [choices(x) for x in quoted_paths(arguments) if override_key(x)]
-    assert len(max(given, default=[""], key=len)) == 1 or "-m" in arguments  # a sweep
-    for i in (0, -1):
-        jobs = (texts[i] for texts in given if not texts[i].startswith("hydra"))
-        assert config(script, *jobs)
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [pytest.param(*each, id=" ".join(each[0])) for each in composed().items()],
+)
+def test_every_command_composes(config, command, settings):
+    script, *chosen = command
+    assert config(script, *chosen, *settings)
 
 
 @pytest.mark.parametrize("script", ["train", "generate"])

@@ -1,29 +1,42 @@
-"""The script of docs/scale.md with two processes: its commands, as a shell runs them."""
+"""The script of docs/scale.md with two processes: its commands, in processes that are forked."""
 
 import os
+import shlex
 import subprocess
-import sys
 
 import pytest
 
 from musicgen import load
-from tests.end_to_end.command_line import ROOT
+from tests.end_to_end.command_line import ROOT, call_here, succeed
+from tests.end_to_end.deaths import train
 
-PREPARE = ROOT / "tests/end_to_end/prepare_script.py"
-COMMANDS = f"""
-musicgen-prepare() {{ {sys.executable} {PREPARE} "$@"; }}
-torchrun() {{ {sys.executable} -m torch.distributed.run "${{@/train.py/{ROOT}/train.py}}"; }}
+PREPARE = "tests/end_to_end/prepare_script.py"
+RECORD = """
+musicgen-prepare() { echo musicgen-prepare "$@" >> commands; }
+torchrun() { echo torchrun "$@" >> commands; }
 . "$0"
 """
 
 
 @pytest.mark.slow
-def test_shards_are_joined_and_two_processes_train(tmp_path):
-    script = ["bash", "-c", COMMANDS, ROOT / "docs/scale.sh", "data.num_pieces=12"]
-    environment = {**os.environ, "PROCESSES": "2", "COLUMNS": "100"}
-    done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("6 pieces read in") == 2, "each shard encodes its half"
-    assert done.stderr.count("12 pieces (") == 1, "one process builds the index"
+def test_shards_are_joined_and_two_processes_train(tmp_path, monkeypatch, capsys):
+    script = ["bash", "-c", RECORD, ROOT / "docs/scale.sh", "data.num_pieces=12"]
+    environment = {**os.environ, "PROCESSES": "2"}
+    subprocess.run(script, cwd=tmp_path, env=environment, check=True)
+    lines = (tmp_path / "commands").read_text().splitlines()
+    *preparations, training = map(shlex.split, lines)
+    told = ""
+    for command, *arguments in preparations:
+        assert command == "musicgen-prepare"
+        told += succeed(call_here(tmp_path, PREPARE, arguments, monkeypatch, capsys)).stderr
+    assert told.count("6 pieces read in") == 2, "each shard encodes its half"
+    # Tests of processes run torchrun. Here the first process of the run starts the other one.
+    torchrun, *arguments = training
+    assert [torchrun, *arguments[:3]] == [
+        *("torchrun", "--standalone", "--nproc_per_node=2", "train.py")
+    ]
+    assert train(tmp_path, *arguments[3:]) == 0, (tmp_path / "stderr").read_text()
+    told += (tmp_path / "stderr").read_text()
+    assert told.count("12 pieces (") == 1, "one process builds the index"
     (checkpoint,) = tmp_path.glob("outputs/**/last.ckpt")
     assert load(checkpoint).content.steps == 20
