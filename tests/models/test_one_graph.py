@@ -13,13 +13,17 @@ from musicgen.attention import FAVOR, LinearAttention
 from musicgen.models import Transformer
 from musicgen.position import ConvSPE, SineSPE, Sinusoidal
 from musicgen.random import NoiseKey
-from tests.contracts.pairs import DISTINCT, VOCAB, Pair, build, tokens
+from tests.contracts.pairs import DISTINCT, HEAD, TOKEN, VOCAB, Pair, build, pair, tokens
 
-# Every encoding under FAVOR+; the decays, which an encoding does not change, with four of them; the
-# other feature maps with one.
-DECAYED = ("none", "rope", "sine_spe", "conv_spe")
-LINEAR = [p for p in DISTINCT if p.attention == "favor" and (not p.decays or p.position in DECAYED)]
-LINEAR += [p for p in DISTINCT if p.position == "rope" and p.attention in ("elu", "relu")]
+# Every encoding under FAVOR+. What an encoding does not change has those that differ most: the decay
+# of a token and, whose code is the same without the token's part, that of a head; the other feature
+# maps; and the other site.
+LINEAR = [p for p in DISTINCT if p == pair(*p[:2]) and p.attention == "favor"]
+LINEAR += [pair(position, "favor", TOKEN) for position in ("rope", "sine_spe", "conv_spe")]
+LINEAR += [pair("none", "favor", HEAD), pair("rope", "elu"), pair("rope", "relu")]
+LINEAR += [
+    p for p in DISTINCT if p.position == "rope" and p.attention == "favor" and "site" in str(p)
+]
 # Operations that start no kernel: they return views, or allocate.
 _NO_KERNEL = ("empty", "_unsafe_view", "detach")
 
@@ -42,13 +46,13 @@ def loss(model: Transformer, ids: Tensor, noise) -> Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", LINEAR, ids=str)
-def test_a_training_step_is_one_graph(pair: Pair):
+@pytest.mark.parametrize("each", LINEAR, ids=str)
+def test_a_training_step_is_one_graph(each: Pair):
     torch.compiler.reset()
     # One layer, as all have the same operations, and more tokens than a part of the product.
-    one_layer = pair._replace(settings=(*pair.settings, ("num_layers", 1)))
+    one_layer = each._replace(settings=(*each.settings, ("num_layers", 1)))
     model, ids = build(one_layer).train(), tokens(150)
-    model.recompute = pair.position in ("sine_spe", "conv_spe", "rope")
+    model.recompute = each.position in ("sine_spe", "conv_spe", "rope")
     noise = model.draw(NoiseKey((1,)), ids)
     compiled = torch.compile(partial(loss, model), fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(ids, noise), loss(model, ids, noise), rtol=1e-4, atol=1e-5)
