@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import mido
 from mido.midifiles.meta import encode_variable_int
 
-from musicgen.attention import FAVOR, LinearAttention
+from musicgen.attention import ELU, LinearAttention
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.generation.make_prompt import make_prompt
 from musicgen.generation.model import MusicModel
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.models import Transformer
-from musicgen.position import SineSPE
+from musicgen.position import RoPE
 from musicgen.tokenization import REMI, TIME_SIGNATURES, Groove2Groove
 from tests.models.builders import small
 
@@ -186,9 +186,9 @@ READERS = {**TOKENIZERS, "remi_metres": REMI(time_signatures=TIME_SIGNATURES)}
 
 
 def small_model(tokenizer, position=None, attention=None, **settings) -> Transformer:
-    position = position or partial(SineSPE, num_realizations=8)
-    attention = attention or partial(LinearAttention, feature_map=FAVOR)
-    settings = {"dim": 16, "num_heads": 2, "ff_dim": 32} | settings
+    position = position or RoPE
+    attention = attention or partial(LinearAttention, feature_map=ELU)
+    settings = {"dim": 16, "num_layers": 1, "num_heads": 2, "ff_dim": 32} | settings
     return small(position, attention, len(tokenizer.vocabulary), **settings)
 
 

@@ -90,7 +90,7 @@ def test_tempi_from_where_the_continuation_begins_are_in_the_file():
 
 
 def test_as_many_bars_are_added_as_requested(tokenizer):
-    for bars in (1, 3):
+    for bars in (1, 2):
         (done,) = run(tokenizer, bars=bars)
         times = tokenizer.times(done.tokens)
         assert done.prompt.end_time <= times.max() < (2 + bars) * done.prompt.bar_length
@@ -147,10 +147,13 @@ def test_random_numbers_do_not_depend_on_the_rest_of_the_batch(tokenizer):
     model = small_model(tokenizer)
     torch.nn.init.zeros_(model.head.weight)
     prompts = [make_prompt(tokenizer, SCORES[tokenizer.name], f"p{n}", n) for n in (1, 2)]
-    alone = [run(tokenizer, model, [p], bars=1, num_samples=2)[1].tokens.tolist() for p in prompts]
-    (other,) = run(tokenizer, model, prompts[:1], bars=1, seed=1)
-    for batch_size in (1, 2, 32):
-        done = run(tokenizer, model, prompts, bars=1, num_samples=3, batch_size=batch_size)
+    options = {"bars": 1, "engine": "eager"}
+    alone = [
+        run(tokenizer, model, [p], num_samples=2, **options)[1].tokens.tolist() for p in prompts
+    ]
+    (other,) = run(tokenizer, model, prompts[:1], seed=1, **options)
+    for batch_size in (4, 32):
+        done = run(tokenizer, model, prompts, num_samples=3, batch_size=batch_size, **options)
         assert len(done) == 6
         assert [c.tokens.tolist() for c in done if c.sample == 1] == alone
         assert len({tuple(c.tokens) for c in done}) == 6
@@ -216,7 +219,7 @@ def test_coordinates_when_decoding_are_those_of_the_whole_piece(tokenizer, monke
     assert torch.cat(found).tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("bars", [1, 3])
+@pytest.mark.parametrize("bars", [1, 2])
 def test_a_closed_piece_ends_in_its_last_bar(tokenizer, bars):
     eos = tokenizer.vocabulary.id("EOS")
     for done in run(tokenizer, bars=bars, ending="close", num_samples=2):
@@ -288,7 +291,7 @@ def test_no_note_is_longer_than_the_longest_of_its_track_in_the_prompt():
     offs = tokenizer.families["NoteOff"]
     model.head.bias.data[offs.start : offs.stop] -= 9.0
 
-    def longest(prompts=None, bars=6, **options):
+    def longest(prompts=None, bars=4, **options):
         (done,) = run(tokenizer, model, prompts, bars=bars, **options)
         parts = done.prompt.score.tracks, done.new_score.tracks
         return [np.array([t.notes["duration"].max(initial=0) for t in each]) for each in parts]

@@ -62,8 +62,9 @@ def write(score, tokenizer=CHORALE, **options):
     return pieces, files
 
 
-@pytest.mark.parametrize("keep", ["soprano", ("Alto", "Bass")])
-@pytest.mark.parametrize("avoid_parallels", [False, True])
+@pytest.mark.parametrize(
+    ("keep", "avoid_parallels"), [("soprano", True), (("Alto", "Bass"), False)]
+)
 def test_kept_voices_stay_as_they_are_and_the_others_are_written(keep, avoid_parallels):
     score = song()
     names = [keep] if isinstance(keep, str) else [name.lower() for name in keep]
@@ -190,7 +191,7 @@ def notes_between(track, first, end):
 )
 def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
     score = accompanied()
-    (piece,), (file,) = write(score, SONGS, **options, seed=5)
+    (piece,), (file,) = write(score, SONGS, **options, seed=3)
     kept = {"voice": [0], "piano": [1, 2]}.get(options.get("keep"), [])
     first, end = (LINES[bar] for bar in bars)
     assert file.tempos.tolist() == score.tempos.tolist()
@@ -333,7 +334,7 @@ def test_several_pieces_and_samples_at_once_are_those_alone():
 
 @pytest.mark.parametrize("num_samples", [1, 2])
 def test_guidance_leads_away_from_what_is_given_a_tritone_away(num_samples):
-    model = music_model(SONGS)
+    model = music_model(SONGS, num_layers=2)
     options = {"keep": "voice", "temperature": 0, "guidance": 3, "num_samples": num_samples}
     piece = model.generate(accompanied(), **options)[-1]
     tokens, length = piece.tokens, len(piece.prompt.tokens)

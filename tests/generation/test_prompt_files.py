@@ -102,7 +102,7 @@ def test_a_whole_prompt_keeps_all_its_events(done, title):
 
 PARTS = {  # for the added notes, their track in the file and their channel, with its program
     "type 0": {(0, 0): 0},
-    "twenty tracks": {(1, 0): 16, (3, 2): 18, (14, 13): 13, (19, 2): 18, (20, 3): 19},
+    "twenty tracks": {(1, 0): 16, (16, 15): 15, (18, 1): 17, (19, 2): 18, (20, 3): 19},
     "band": {(1, 1): 33, (2, 9): None, (3, 2): 4},
     "band in type 0": {(0, 1): 33, (0, 9): None, (0, 2): 4},
     "drums only": {(1, 9): None},
