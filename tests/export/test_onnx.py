@@ -19,7 +19,7 @@ from musicgen.export.step import RINGS, RecurrentStep, first_state
 from musicgen.page.compiler.compile import compile_step
 from musicgen.page.document import with_half_weights
 from musicgen.tokenization.base import Tokenizer
-from tests.checkpoints.small_model import small_model
+from tests.checkpoints.small_model import MODEL, small_model
 from tests.contracts.pairs import MORE_HEADS, NOISE, PAIRS, TOKEN, build, pair, tokens
 from tests.page.node import has_node, run_worker
 
@@ -132,7 +132,8 @@ def test_a_state_that_grows_is_refused_by_name(position, attention):
 
 def test_the_readme_of_a_folder_decodes(tmp_path, monkeypatch):
     torch.manual_seed(0)
-    model = small_model(**ONE)
+    elu = {"_target_": "musicgen.attention.ELU", "_partial_": True}
+    model = small_model(**ONE, attention=MODEL["attention"] | {"feature_map": elu})
     model.model.add_copy_head({"window": 17, "max_lag": 5, "coordinate": "index"})
     model.save_onnx(tmp_path)
     assert str(ROOT).encode() not in (tmp_path / "model.onnx").read_bytes()

@@ -75,7 +75,8 @@ def runner(config, root: Path, base: Sequence[str] = TINY) -> Callable[..., Rows
     def run(name: str, *overrides: str, resume: Path | None = None) -> Rows:
         cfg = config("train", *base, *overrides)
         OmegaConf.update(cfg, "paths.output_dir", str(root / name))
-        OmegaConf.update(cfg, "paths.data_dir", str(root / "data"))
+        # The folder of all tests of a session, whose corpora are composed and encoded once.
+        OmegaConf.update(cfg, "paths.data_dir", str(root.parent / "data"))
         cfg.resume = None if resume is None else str(resume)
         train.main(cfg)
         rows: Rows = {}
