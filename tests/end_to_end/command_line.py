@@ -7,7 +7,12 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from hydra._internal.hydra import Hydra
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +62,8 @@ def call_here(
     capsys.readouterr()
     status: int | str | None = 0
     try:
-        runpy.run_path(str(ROOT / script), run_name="__main__")
+        with _without_search(arguments):
+            runpy.run_path(str(ROOT / script), run_name="__main__")
     except SystemExit as stop:
         status = stop.code
     except Exception:
@@ -65,6 +71,13 @@ def call_here(
         status = 1
     out, err = capsys.readouterr()
     return subprocess.CompletedProcess(sys.argv, int(status or 0), out, err)
+
+
+def _without_search(arguments: Sequence[str]) -> AbstractContextManager[Any]:
+    """Keep Hydra from composing everything once more to see whether the settings ask for a search."""
+    if any(argument.startswith(("hparams_search=", "hydra.mode=")) for argument in arguments):
+        return nullcontext()
+    return patch.object(Hydra, "get_mode", return_value=None)
 
 
 def succeed(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
