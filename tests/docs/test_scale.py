@@ -25,18 +25,20 @@ def test_shards_are_joined_and_two_processes_train(tmp_path, monkeypatch, capsys
     subprocess.run(script, cwd=tmp_path, env=environment, check=True)
     lines = (tmp_path / "commands").read_text().splitlines()
     *preparations, training = map(shlex.split, lines)
-    told = ""
+    told = []
     for command, *arguments in preparations:
         assert command == "musicgen-prepare"
-        told += succeed(call_here(tmp_path, PREPARE, arguments, monkeypatch, capsys)).stderr
-    assert told.count("6 pieces read in") == 2, "each shard encodes its half"
+        told.append(succeed(call_here(tmp_path, PREPARE, arguments, monkeypatch, capsys)).stderr)
+    assert ["6 pieces read in" in each for each in told] == [True, True, False], (
+        "each shard encodes its half"
+    )
     # Tests of processes run torchrun. Here the first process of the run starts the other one.
     torchrun, *arguments = training
     assert [torchrun, *arguments[:3]] == [
         *("torchrun", "--standalone", "--nproc_per_node=2", "train.py")
     ]
     assert train(tmp_path, *arguments[3:]) == 0, (tmp_path / "stderr").read_text()
-    told += (tmp_path / "stderr").read_text()
-    assert told.count("12 pieces (") == 1, "one process builds the index"
+    told.append((tmp_path / "stderr").read_text())
+    assert "".join(told).count("12 pieces (") == 1, "one process builds the index"
     (checkpoint,) = tmp_path.glob("outputs/**/last.ckpt")
     assert load(checkpoint).content.steps == 20
