@@ -4,7 +4,8 @@ Each score below FOLDER is continued after its first 4 bars by 8, --samples time
 beat with more than twice as many notes as the new music has in a beat (and one more), or with a
 note outside the range of prompt and new music before it. A piece ends on its tonic chord if all
 notes that sound in its last moment belong to the tonic triad of the prompt's key, and the tonic is
-among the notes of the last bar. The originals are the whole pieces, with their own last bars.
+among the notes of the last bar. The bass is the lowest of the notes that begin in the last bar. The
+originals are the whole pieces, with their own last bars.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from benchmarks import measure
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.generation.constraints.build import key_of
 from musicgen.generation.continuation import Continuation
-from musicgen.midi import Score, find_music, pitched_notes, read
+from musicgen.midi import NoteArray, Score, find_music, pitched_notes, read
 from musicgen.midi.key import Key
 
 NUM_BARS = 12  # that an original has at least
@@ -36,16 +37,21 @@ def main() -> None:
     options = {"bars": 8, "ending": "close", "num_samples": args.samples, "seed": 0}
     pieces = model.generate(scores, prompt_bars=4, performance="none", **options)
     keys = [key_of(piece.prompt) for piece in pieces]
-    on_tonic = [ends_on_tonic(piece.score, key) for piece, key in zip(pieces, keys, strict=True)]
-    of_originals = map(ends_on_tonic, scores, keys[:: args.samples])
+    own = [piece.score for piece in pieces]
+    sides = {"": (own, keys), "originals: ": (scores, keys[:: args.samples])}
     found = {
         "model": args.model,
         "prompts": len(scores),
         "continuations": len(pieces),
         "piles": int(sum(map(has_pile, pieces))),
-        "end on the tonic chord": float(np.mean(on_tonic)),
-        "originals end on the tonic chord": float(np.mean([*of_originals])),
     }
+    for side, (ended, of_scores) in sides.items():
+        last = [*map(last_bar, ended)]
+        on_tonic = [*map(ends_on_tonic, ended, of_scores)]
+        has_tonic_bass = [*map(tonic_is_bass, last, of_scores)]
+        found[side + "end on the tonic chord"] = float(np.mean(on_tonic))
+        found[side + "bass of the last bar is the tonic"] = float(np.mean(has_tonic_bass))
+        found[side + "notes in the last bar"] = float(np.mean([*map(len, last)]))
     print(found)
     measure.write_results(__file__, found, argparse.Namespace(device="cpu"))
 
@@ -72,6 +78,20 @@ def ends_on_tonic(score: Score, key: Key | None) -> bool:
     last = set((notes["pitch"][ends >= ends.max() - score.ticks_per_beat // 8] % 12).tolist())
     of_bar = notes["pitch"][notes["onset"] >= ends.max() - 4 * score.ticks_per_beat] % 12
     return last <= triad and key.tonic in of_bar
+
+
+def last_bar(score: Score) -> NoteArray:
+    """Return the pitched notes that begin in the last bar in which one begins."""
+    notes, starts = pitched_notes(score), score.bar_starts()
+    bar = np.searchsorted(starts, notes["onset"].max(initial=0), side="right") - 1
+    return notes[notes["onset"] >= starts[bar]]
+
+
+def tonic_is_bass(notes: NoteArray, key: Key | None) -> bool:
+    """Return whether the lowest of some notes is the tonic of a key."""
+    if key is None or not len(notes):
+        return False
+    return bool((notes["pitch"].min() - key.tonic) % 12 == 0)
 
 
 if __name__ == "__main__":

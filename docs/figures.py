@@ -29,17 +29,11 @@ def figures() -> Iterator[tuple[str, str]]:
     yield "README.md", text
     yield from gpu_figures()
     yield from scale_figures()
+    yield from ending_figures()
     songs = {(x["part"], x["measure"]): x for x in result("songs")["rows"] if x["metre"] == "all"}
     asked = [x["generated"] for (part, _), x in songs.items() if part == "chords asked for"]
     for given, free in zip(asked[::2], asked[1::2], strict=True):
         yield "docs/generating.md", f"{given:.0%} of the bars ({free:.0%} without `chords=`)"
-    ends = result("endings")
-    yield (
-        "docs/generating.md",
-        f"Of {ends['continuations']} continuations of {ends['prompts']} songs by `songs-small`, "
-        f"{ends['end on the tonic chord']:.0%} end on the tonic chord (originals "
-        f"{ends['originals end on the tonic chord']:.0%}), and in {ends['piles']} notes pile up",
-    )
     pianos = result("accompaniments")
     ways = [pianos[way] for way in ("with the figure", "without it", "originals")]
     block, doubled = ([f"{way[x]:.0%}" for way in ways] for x in ("block chords", "doubled"))
@@ -125,3 +119,17 @@ def sine_spe_step(name: str) -> float:
 def places(value: float) -> str:
     """Return a figure below 1 with three places: .022."""
     return f"{value:.3f}".lstrip("0")
+
+
+def ending_figures() -> Iterator[tuple[str, str]]:
+    """Yield the sentences on how closed pieces end."""
+    ends = result("endings")
+    own, originals = (ends[side + "notes in the last bar"] for side in ("", "originals: "))
+    text = f"{own:.0f} notes begin in the last bar (originals {originals:.0f};"
+    yield "docs/generating.md", text
+    yield (
+        "docs/generating.md",
+        f"Of {ends['continuations']} continuations of {ends['prompts']} songs by `songs-small`, "
+        f"{ends['end on the tonic chord']:.0%} end on the tonic chord (originals "
+        f"{ends['originals: end on the tonic chord']:.0%}), and in {ends['piles']} notes pile up",
+    )

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 
 import musicgen
-from benchmarks.endings import ends_on_tonic, has_pile
+from benchmarks.endings import ends_on_tonic, has_pile, last_bar
 from musicgen.data.corpora import BachChorales
 from musicgen.generation.constraints.build import key_of
-from musicgen.generation.constraints.closing import tonic_pitches
+from musicgen.generation.constraints.closing import LastChordOfBars, last_pitches, tonic_pitches
 from musicgen.generation.constraints.end import EndBy
-from musicgen.midi import KeySignature, pitched_notes, read
+from musicgen.midi import TICKS_PER_BEAT, KeySignature, pitched_notes, read
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.chords.symbols import ROOTS
 from tests.generation.builders import TOKENIZERS
@@ -41,6 +41,31 @@ def test_the_end_has_the_probability_of_going_on():
     assert torch.equal(same, logits)
 
 
+def test_a_part_that_would_go_on_in_the_second_half_of_the_last_bar_is_over():
+    tokenizer = TOKENIZERS["remi"]
+    grammar, index = tokenizer.grammar(), tokenizer.vocabulary.id
+    names = ["Bar", "Beat_8", "Pitch_60", "Velocity_64", "Duration_4"]
+    start = grammar.start(np.array([[index(name) for name in names]]))
+    state, earlier = (EndBy(grammar, np.array([end])).restrict(start) for end in (16, 32))
+    constraint = LastChordOfBars(
+        grammar, np.array([0]), last_pitches([Key(0, True)], tokenizer.pitches)
+    )
+    mask = torch.from_numpy(constraint.allowed(state, constraint.memory))
+    allowed = grammar.allowed(state) & mask
+    late = [index(f"Beat_{beat}") for beat in range(9, 16)]
+    assert not allowed[0, late].any()
+    assert grammar.allowed(state)[0, late].any()
+    logits = torch.randn(1, len(tokenizer.vocabulary), dtype=torch.float64)
+    found, p = constraint.redirect(state, logits, allowed).softmax(-1)[0], logits.softmax(-1)[0]
+    late = [beat for beat in late if grammar.allowed(state)[0, beat]]
+    other = index("Pitch_64")
+    torch.testing.assert_close(
+        found[grammar.eos] / found[other], (p[grammar.eos] + p[late].sum()) / p[other]
+    )
+    # Before the last bar nothing changes.
+    assert constraint.redirect(earlier, logits, allowed) is logits
+
+
 def test_notes_do_not_pile_up_at_the_end_and_the_last_chord_is_the_tonic():
     model = musicgen.load("songs-small")
     options = {"prompt_bars": 4, "bars": 1, "ending": "close", "batch_size": 48}
@@ -49,6 +74,10 @@ def test_notes_do_not_pile_up_at_the_end_and_the_last_chord_is_the_tonic():
         sum(map(has_pile, pieces)) <= 1
     )  # most of them if the mask shares the probability among notes
     assert all(ends_on_tonic(piece.score, key_of(piece.prompt)) for piece in pieces)
+    for notes in (last_bar(piece.score) for piece in pieces):
+        in_bar = notes["onset"] % (4 * TICKS_PER_BEAT)
+        assert in_bar.max() <= 2 * TICKS_PER_BEAT
+        assert set((notes["pitch"][notes["pitch"] < 48] % 12).tolist()) <= {0}
     chords = [piece.score.markers[-1].text for piece in pieces]
     assert {chord.split("_")[0] for chord in chords} <= {*ROOTS}
     assert len(set(chords)) == 1
@@ -76,6 +105,11 @@ def test_triads_of_keys():
         [0, 4, 9],
         [*range(12)],
     ]
+
+
+def test_the_bass_of_the_last_chord_is_the_tonic():
+    (allowed,) = last_pitches([Key(2, False)], range(36, 60))
+    assert (np.flatnonzero(allowed) + 36).tolist() == [38, 50, 53, 57]
 
 
 def test_the_key_is_one_of_the_signature():

@@ -18,6 +18,7 @@ from musicgen.generation.constraints.closing import (
     TRIAD,
     LastChordOfBars,
     LastChordOfChorale,
+    last_pitches,
     tonic_pitches,
 )
 from musicgen.generation.constraints.end import end_constraints
@@ -176,7 +177,7 @@ def last_chord(
     end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
     if isinstance(grammar, BarGrammar):
         start = end - [prompt.bar_length for prompt in prompts]
-        return [LastChordOfBars(grammar, start, tonic_pitches(keys, tokenizer.pitches))]
+        return [LastChordOfBars(grammar, start, last_pitches(keys, tokenizer.pitches))]
     if isinstance(grammar, ChoraleGrammar):
         start = end - tokenizer.steps_per_beat
         chord, bass = (tonic_pitches(keys, tokenizer.pitches, each) for each in (TRIAD, ROOT))

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from musicgen.generation.constraints.base import Constraint
 from musicgen.midi.key import Key
@@ -16,6 +18,8 @@ from musicgen.tokenization.vocabulary import IntArray
 
 TRIAD, ROOT = (0, 4, 7), (0,)
 """Semitones above the tonic of a major key; a minor key has the third a semitone lower."""
+BASS = 48
+"""Pitches below C3 are the tonic: it is the lowest note of 96 of 100 last chords of songs."""
 
 
 def tonic_pitches(
@@ -34,6 +38,14 @@ def tonic_pitches(
             chord = [each - (each == TRIAD[1] and not key.major) for each in semitones]
             of_key[:] = np.isin((np.array(pitches) - key.tonic) % 12, chord)
     return found
+
+
+def last_pitches(keys: Sequence[Key | None], pitches: range) -> BoolArray:
+    """Return which MIDI pitches may be in the last chord, [B, num_pitches], see `tonic_pitches`."""
+    is_bass = np.array(pitches) < BASS
+    return np.where(
+        is_bass, tonic_pitches(keys, pitches, ROOT), tonic_pitches(keys, pitches, TRIAD)
+    )
 
 
 class LastChordMemory(NamedTuple):
@@ -69,13 +81,20 @@ class LastChord(Constraint):
 
 
 class LastChordOfBars(LastChord):
-    """For tokens of bars: earlier notes outside the chord end when it begins."""
+    """For tokens of bars: the last bar comes to rest on the chord.
+
+    Earlier notes outside the chord end when it begins, and no note begins in the second half of the
+    bar. The probability of such notes is that of the next part and of the end, see `EndBy`.
+    """
 
     def __init__(self, grammar: BarGrammar[Any], start: IntArray, chord: BoolArray) -> None:
         super().__init__(grammar, start, chord)
         self._duration = grammar.slices["Duration"]
         self._may_be_last = grammar.of_families("Duration", "Drum")
         self._lengths = grammar.durations / grammar.unit  # in grid steps
+        self._beat, self._is_beat = grammar.slices["Beat"], grammar.of_families("Beat")
+        self._steps = grammar.ranks["Beat"]
+        self._ends_part = grammar.of_families("Part", "EOS")
 
     def _restrict(self, mask: BoolArray, state: BarState, memory: LastChordMemory) -> None:
         start, chord = memory.start, memory.chord
@@ -86,6 +105,19 @@ class LastChordOfBars(LastChord):
         in_chord = np.take_along_axis(chord, pitch[:, None], axis=1)
         ends = state.time[:, None] + self._lengths
         mask[:, self._duration] = in_chord | (ends <= start[:, None]) | is_last[:, None]
+        half = (state.bar_end - state.bar_start) / 2
+        mask[:, self._beat] = (self._steps <= half[:, None]) | ~is_last[:, None]
+
+    def redirect(self, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:
+        is_last = state.bar_end >= state.limit
+        if not is_last.any():
+            return logits
+        is_late = self._is_beat & self.grammar.allowed(state).numpy() & is_last[:, None]
+        is_late = torch.from_numpy(is_late) & ~allowed
+        ends = allowed & torch.from_numpy(self._ends_part)
+        late, end = (logits.masked_fill(~x, -torch.inf).logsumexp(1) for x in (is_late, ends))
+        more = torch.where(end.isfinite(), torch.logaddexp(end, late) - end, 0.0)
+        return torch.where(ends, logits + more[:, None], logits)
 
 
 class LastChordOfChorale(LastChord):
