@@ -1,11 +1,10 @@
 """The four commands: each runs the function `main` of a module of this package with Hydra."""
 
-import gc
 import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -49,7 +48,7 @@ def run(name: str) -> None:
             trust_modules(given_overrides())
             check_known(cfg, name)
             check_types(cfg)
-            return import_main(name)(cfg)
+            return import_module(f"musicgen.cli.{name}").main(cfg)
 
     def job_of_sweep(cfg: DictConfig) -> float:
         messages: list[str] = []
@@ -84,19 +83,6 @@ def run(name: str) -> None:
             arguments = with_trainer_arguments(resumed_arguments(arguments))
         sys.argv[1:] = arguments
         hydra.main(str(CONF), name, version_base="1.3")(task)()
-
-
-def import_main(name: str) -> Callable[[DictConfig], Any]:
-    """Return `main` of musicgen.cli.NAME.
-
-    The modules are imported, torch among them, without garbage collection: there is hardly any
-    garbage, and looking for it takes a tenth of the time.
-    """
-    gc.disable()
-    try:
-        return import_module(f"musicgen.cli.{name}").main
-    finally:
-        gc.enable()
 
 
 @contextmanager
