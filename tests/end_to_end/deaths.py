@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,11 +88,34 @@ def train(folder: Path, *arguments: str, death: Any = None) -> int:
 
     Standard error is appended to `stderr` there.
     """
-    process: Any = _FORKS.Process(target=_train, args=(folder, arguments, death))
+    return _wait_for(_FORKS.Process(target=_train, args=(folder, arguments, death)))
+
+
+def torchrun(folder: Path, *arguments: str) -> int:
+    """Run `torchrun --standalone --nproc_per_node=2 train.py` in a folder; return its status."""
+    return _wait_for(_FORKS.Process(target=_torchrun, args=(folder, arguments)))
+
+
+def _wait_for(process: Any) -> int:
     process.start()
     process.join(240)
     assert process.exitcode is not None
     return int(process.exitcode)
+
+
+def _torchrun(folder: Path, arguments: Sequence[str]) -> None:
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        start_method="forkserver",  # the only difference from `torchrun`, which starts Python anew
+    )
+    elastic_launch(config, _train)(folder, arguments, None)
 
 
 class _ForkedProcess:

@@ -1,16 +1,14 @@
 """Several processes on the CPU: one run, one folder, and one end."""
 
-import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command_line import ROOT, TINY
-from tests.end_to_end.deaths import AtHook, assert_same_run, is_alive, train
+from tests.end_to_end.command_line import TINY
+from tests.end_to_end.deaths import AtHook, assert_same_run, is_alive, torchrun, train
 
 STEPS = 6
 TWO = (
@@ -45,11 +43,8 @@ def only_run(folder: Path) -> Path:
 def uninterrupted(tmp_path_factory) -> Path:
     """The folder of a run by the processes of torchrun."""
     folder = tmp_path_factory.mktemp("uninterrupted")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    command += [str(ROOT / "train.py"), *arguments(folder / "data")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    status = torchrun(folder, *arguments(folder / "data"))
+    assert status == 0, (folder / "stderr").read_text()
     return folder
 
 
