@@ -7,7 +7,7 @@ import pathlib
 import signal
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,7 +93,12 @@ def train(folder: Path, *arguments: str, death: Any = None) -> int:
 
 def torchrun(folder: Path, *arguments: str) -> int:
     """Run `torchrun --standalone --nproc_per_node=2 train.py` in a folder; return its status."""
-    return _wait_for(_FORKS.Process(target=_torchrun, args=(folder, arguments)))
+    return call_in_two_processes(_train, folder, arguments, None)
+
+
+def call_in_two_processes(function: Callable[..., None], *arguments: Any) -> int:
+    """Call a function in two processes of torchrun; return its status."""
+    return _wait_for(_FORKS.Process(target=_launch, args=(function, *arguments)))
 
 
 def _wait_for(process: Any) -> int:
@@ -103,7 +108,7 @@ def _wait_for(process: Any) -> int:
     return int(process.exitcode)
 
 
-def _torchrun(folder: Path, arguments: Sequence[str]) -> None:
+def _launch(function: Callable[..., None], *arguments: Any) -> None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     config = LaunchConfig(
@@ -115,7 +120,7 @@ def _torchrun(folder: Path, arguments: Sequence[str]) -> None:
         rdzv_endpoint="localhost:0",
         start_method="forkserver",  # the only difference from `torchrun`, which starts Python anew
     )
-    elastic_launch(config, _train)(folder, arguments, None)
+    elastic_launch(config, function)(*arguments)
 
 
 class _ForkedProcess:

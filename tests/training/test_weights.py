@@ -1,8 +1,6 @@
 """Losses and gradients are means over tokens: over rows, micro-batches, processes and batches."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -27,9 +25,9 @@ from musicgen.training.guard import GuardSteps
 from musicgen.training.module import TrainingModule
 from musicgen.training.tasks import LanguageModeling
 from tests.data.builders import MidiFolder, MusicDataModule
+from tests.end_to_end.deaths import call_in_two_processes
 from tests.training.conftest import small_transformer
 
-ROOT = Path(__file__).parents[2]
 STEPS, CLIP = 6, 0.5
 QUIET: dict[str, Any] = {"logger": False, "enable_checkpointing": False}
 QUIET |= {"enable_progress_bar": False, "enable_model_summary": False}
@@ -151,31 +149,22 @@ class ShardedOnCPU(FSDPStrategy):
         return super()._setup_model(model)
 
 
+def train_with_each_strategy(folder: Path, out: Path) -> None:
+    """Train as one of two processes; the first writes what it found to `out`."""
+    torch.set_num_threads(1)
+    for kind, names in STRATEGIES.items():
+        for name in names:
+            strategy = "ddp" if kind == "ddp" else ShardedOnCPU()
+            found = fit(folder, 4, build(*POSITIONS[name]), devices=2, strategy=strategy)
+            if int(os.environ["LOCAL_RANK"]) == 0:
+                torch.save(found, out / f"{name}_{kind}.pt")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_two_processes_train_like_one(folder, one_process, tmp_path):
     """With one validation piece, fewer than processes; gradients are clipped by their norm."""
-    script = (
-        "import os, sys, torch; from pathlib import Path\n"
-        "from tests.training import test_weights\n"
-        "for kind, names in test_weights.STRATEGIES.items():\n"
-        "    for name in names:\n"
-        "        module = test_weights.build(*test_weights.POSITIONS[name])\n"
-        "        strategy = 'ddp' if kind == 'ddp' else test_weights.ShardedOnCPU()\n"
-        "        options = {'devices': 2, 'strategy': strategy}\n"
-        "        found = test_weights.fit(Path(sys.argv[1]), 4, module, **options)\n"
-        "        if int(os.environ['LOCAL_RANK']) == 0:\n"
-        "            torch.save(found, Path(sys.argv[2]) / f'{name}_{kind}.pt')\n"
-    )
-    (tmp_path / "train.py").write_text(script)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "train.py"), str(folder), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
+    assert call_in_two_processes(train_with_each_strategy, folder, tmp_path) == 0
     for kind, names in STRATEGIES.items():
         for name in names:
             found = torch.load(tmp_path / f"{name}_{kind}.pt")
