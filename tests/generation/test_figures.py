@@ -68,7 +68,7 @@ def piano_of(piece):
 @pytest.mark.parametrize(("upbeat", "begin"), [(True, 3), (False, 0)])
 def test_it_stands_in_the_first_bar_that_the_tune_begins(upbeat, begin):
     model, options = music_model(SONGS), {"keep": "voice", "chords": "G"}
-    pieces = [model.generate(tune(upbeat=upbeat), seed=seed, **options)[0] for seed in range(4)]
+    pieces = [model.generate(tune(upbeat=upbeat), seed=seed, **options)[0] for seed in range(6)]
     figures = set()
     for piece in pieces:
         bar = (piano_of(piece)["onset"] // 480 >= begin) & (
@@ -81,7 +81,7 @@ def test_it_stands_in_the_first_bar_that_the_tune_begins(upbeat, begin):
         file = loads(piece.midi_file()[0])
         assert np.isin(notes["pitch"], file.tracks[1].notes["pitch"]).all()
         SONGS.grammar().start(piece.tokens[None])
-    assert len(figures) >= 2
+    assert len(figures) >= 3
     (again,) = model.generate(tune(upbeat=upbeat), seed=0, **options)
     assert again.tokens.tolist() == pieces[0].tokens.tolist()
 

@@ -83,10 +83,14 @@ def prompts(name: str) -> list[Score]:
 
 
 def samples(name: str) -> list[str]:
-    """A hash of the tokens of a sample of each of two prompts."""
-    pieces = load(name).generate(prompts(name), prompt_bars=2, bars=3, limit_durations=False)
+    """A hash of the tokens of each sample: two prompts by three seeds."""
+    model = load(name)
     return [
-        hashlib.sha256(piece.tokens.astype("<i8").tobytes()).hexdigest()[:16] for piece in pieces
+        hashlib.sha256(piece.tokens.astype("<i8").tobytes()).hexdigest()[:16]
+        for seed in range(3)
+        for piece in model.generate(
+            prompts(name), prompt_bars=2, bars=3, seed=seed, limit_durations=False
+        )
     ]
 
 

@@ -18,17 +18,17 @@ from tests.page.node import needs_node, run_worker
 
 GOLDEN = Path(__file__).with_name("page.json")
 MODELS = "songs-small", "bach-chorales"
-# A bar after a prompt, then the other parts of its melody; greedy decoding would repeat itself.
+# Two bars after a prompt, then the other parts of its melody; greedy decoding would repeat itself.
 COMPOSE = """
     return unpackWeights(data.weights).then((bytes) => {
       const { composer, sampling } = new Session({ ...data.content, bytes });
       const file = readMidi(Uint8Array.from(data.file));
       composer.begin(makePrompt(composer.tokenizer, file, 1));
-      const end = composer.endTime + composer.prompt.barLength;
+      const end = composer.endTime + 2 * composer.prompt.barLength;
       for (const _ of composer.compose({ end, seed: 1, params: sampling }));
       const continued = [...composer.tokens];
       const midi = [...writeMidi(composer.score)];
-      composer.begin(makePrompt(composer.tokenizer, file, 1));
+      composer.begin(makePrompt(composer.tokenizer, file, 2));
       for (const _ of composer.accompany({ seed: 2, params: sampling }));
       return { continued, midi, accompanied: composer.tokens };
     });

@@ -59,9 +59,8 @@ def test_layers_are_computed_again(of):
     ("position", "attention", "recompute", "backend", "lengths", "mixed"),
     [
         ("sine_spe", "favor", True, "aot_eager", [21], False),
-        ("rope", "softmax", True, "aot_eager", [21, 34], True),
-        # Tracing finds what depends on the length; its backward pass would take ten seconds more.
-        ("none", "elu", False, "eager", [21, 34], True),
+        ("rope", "softmax", True, "aot_eager", [21], False),
+        ("none", "elu", False, "aot_eager", [21, 34], True),
         ("none", "elu", False, "inductor", [21], False),
     ],
 )

@@ -85,8 +85,8 @@ def random_walk(tokenizer, rng, number: int) -> dict:
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_masks_and_coordinates_of_random_walks(name, tmp_path):
     tokenizer, rng = TOKENIZERS[name], np.random.default_rng(0)
-    walks = [random_walk(tokenizer, rng, number) for number in range(6)]
-    assert sum(len(walk["tokens"]) for walk in walks) > 400
+    walks = [random_walk(tokenizer, rng, number) for number in range(10)]
+    assert sum(len(walk["tokens"]) for walk in walks) > 700
     body = """
         return data.walks.map((walk) => {
           const grammar = tokenizer.grammar();
