@@ -24,7 +24,7 @@ from musicgen.evaluation.originality import (
 from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.files import remove_if_empty, write_bytes, write_text
-from musicgen.generation.continuation import Continuation, KeepPrompt
+from musicgen.generation.continuation import Continuation, KeepPrompt, WrittenFile
 from musicgen.generation.make_prompt import PROMPT_BARS
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import Prompt
@@ -40,7 +40,7 @@ from musicgen.validation import check_choice, check_int
 
 REPORT = "report.html"
 NUM_NOTICES_SHOWN, MORE_NOTICES = 3, f"more like these, in {MANIFEST}"
-Written = tuple[Continuation, tuple[bytes, int, str]]  # see `Continuation.midi_file`
+Done = dict[str, tuple[Continuation, WrittenFile]]  # by the name of the file
 
 
 def main(cfg: DictConfig) -> None:
@@ -61,7 +61,7 @@ def main(cfg: DictConfig) -> None:
     batch = min(decoding.batch_size, decoding.num_samples * len(prompts))
     set_up_cpu(decoded=batch * parameter_count(model.model))
     names = generated_files.file_names(prompts, decoding.num_samples)
-    done: dict[str, Written] = {}
+    done: Done = {}
     out = make_folder(cfg.out, "generated")
     with remove_if_empty(out):
         for name in (MANIFEST, *names.values()):
@@ -74,12 +74,12 @@ def main(cfg: DictConfig) -> None:
                 on_step = partial(progress.advance, bar)
                 sampler = Sampler(model.model, model.tokenizer, request, on_step=on_step, warn=warn)
                 for piece in sampler.continuations(prompts):
-                    name = names[id(piece.prompt), piece.sample]
+                    name = names[piece.prompt, piece.sample]
                     written = piece.midi_file(cfg.keep_prompt)
-                    write_bytes(out / name, written[0])
+                    write_bytes(out / name, written.data)
                     done[name] = piece, written
                     if soundfont:
-                        soundfont.write_wav(loads(written[0]), (out / name).with_suffix(".wav"))
+                        soundfont.write_wav(loads(written.data), (out / name).with_suffix(".wav"))
                     progress.update(bar, description=f"{len(done)} of {len(names)} pieces")
         finally:  # also if the command is stopped
             if done:
@@ -96,7 +96,7 @@ def write_report(
     cfg: DictConfig,
     model: MusicModel,
     request: GenerationRequest,
-    done: dict[str, Written],
+    done: Done,
     notices: list[str],
     matches: TrainingMatches | None,
     out: Path,
@@ -107,7 +107,7 @@ def write_report(
     new_tokens = sum(piece.num_new_tokens for piece in pieces)
     settings = {"checkpoint": str(model.path), **request.options()}
     settings["training length"] = model.training_length
-    more = [each for piece, written in done.values() for each in (written[2], piece.notice)]
+    more = [each for piece, written in done.values() for each in (written.notice, piece.notice)]
     more.append(generated_files.cut_short(model, request.bars, pieces))
     more = [*filter(None, dict.fromkeys(more))]
     warn_of_first(more, NUM_NOTICES_SHOWN, MORE_NOTICES)

@@ -175,9 +175,10 @@ def write_continuations(
     names = file_names([each.prompt for each in continuations], 1)
     files = {}
     for each in continuations:
-        file = names[id(each.prompt), each.sample]
-        files[file] = each, each.midi_file()
-        write_bytes(folder / file, files[file][1][0])
+        file = names[each.prompt, each.sample]
+        written = each.midi_file()
+        files[file] = each, written
+        write_bytes(folder / file, written.data)
     scores = {file: each.new_on_grid for file, (each, _) in files.items()}
     matches = training_matches(data, scores, MAX_HELD_OUT)
     settings = {"checkpoint": str(model.path), **asdict(task.request)}

@@ -17,7 +17,7 @@ from musicgen.evaluation.names import (
 from musicgen.evaluation.originality import TrainingMatches
 from musicgen.evaluation.references import MANIFEST
 from musicgen.files import write_text
-from musicgen.generation.continuation import Continuation
+from musicgen.generation.continuation import Continuation, WrittenFile
 from musicgen.generation.kept_parts import is_chord
 from musicgen.generation.make_prompt import FROM_NOTHING
 from musicgen.generation.model import MusicModel
@@ -32,13 +32,9 @@ from musicgen.tokenization.quantization import to_grid
 MAX_STEM_BYTES = 200  # of the name of a file; most file systems allow 255 bytes for all of it
 
 
-MidiFile = tuple[bytes, int, str]
-"""The bytes of a MIDI file, the tick at which its prompt ends, and a notice for the user."""
-
-
-def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int], str]:
-    """Return a unique file name PROMPT_SAMPLE.mid for each prompt (by its `id`) and sample."""
-    names: dict[tuple[int, int], str] = {}
+def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[Prompt, int], str]:
+    """Return a unique file name PROMPT_SAMPLE.mid for each prompt and sample."""
+    names: dict[tuple[Prompt, int], str] = {}
     stems: Counter[str] = Counter()
     for prompt in prompts:
         stem = without_suffix(prompt.name.replace("/", "_"))
@@ -47,13 +43,13 @@ def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[int, int],
         if stems[stem.lower()] > 1:  # a/b.mid and a_b.mid, or x.mid and x.MID
             stem += f" ({stems[stem.lower()]})"
         for sample in range(num_samples):
-            names[id(prompt), sample] = f"{stem}_{sample}.mid"
+            names[prompt, sample] = f"{stem}_{sample}.mid"
     return names
 
 
 def write_manifest(
     out: Path,
-    pieces: dict[str, tuple[Continuation, MidiFile]],
+    pieces: dict[str, tuple[Continuation, WrittenFile]],
     settings: dict[str, Any],
     provenance: dict[str, Any],
     notices: list[str],
@@ -71,8 +67,8 @@ def write_manifest(
         matches: longest matches with the training set; None: not searched.
     """
     entries, shown = [], []
-    for file, (continuation, (data, prompt_end, _)) in pieces.items():
-        score, prompt = loads(data), continuation.prompt
+    for file, (continuation, written) in pieces.items():
+        score, prompt, prompt_end = loads(written.data), continuation.prompt, written.prompt_end
         entry = _manifest_entry(continuation, score)
         marks = []
         if matches:

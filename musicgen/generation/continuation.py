@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,20 @@ from musicgen.validation import check_choice
 
 SPARSE = 0.1  # of the prompt's notes a bar: fewer are hardly any
 KeepPrompt = Literal["original", "tokens"]
+
+
+class WrittenFile(NamedTuple):
+    """A continuation as a MIDI file.
+
+    Attributes:
+        data: the bytes of the file.
+        prompt_end: the file's tick at which the continuation begins.
+        notice: one line if the prompt's own file could not be kept; empty otherwise.
+    """
+
+    data: bytes
+    prompt_end: int
+    notice: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,32 +150,29 @@ class Continuation:
             notice += "; prompt_bars=8 keeps first bars of these parts, to go on from"
         return notice
 
-    def midi_file(self, keep_prompt: KeepPrompt = "original") -> tuple[bytes, int, str]:
-        """Return the piece as a MIDI file, and its tick at which the continuation begins.
+    def midi_file(self, keep_prompt: KeepPrompt = "original") -> WrittenFile:
+        """Return the piece, prompt included, as a MIDI file.
 
         Args:
             keep_prompt: `original` appends the continuation to the file that the prompt was read
                 from, see `musicgen.midi.extend`, or puts the target parts into it, see
                 `replace_notes`; a prompt without a file, and every prompt with `tokens`, is
                 written as the model saw it.
-
-        Returns:
-            The file's bytes, the tick, and one line if the prompt's own file could not be kept.
         """
         check_choice("keep_prompt", keep_prompt, get_args(KeepPrompt))
         prompt, notice = self.prompt, ""
-        score, begin = self.score, prompt.end_tick
+        score, prompt_end = self.score, prompt.end_tick
         if keep_prompt == "original":
             if prompt.kept is not None:
-                score, begin = self._with_kept(prompt.kept), prompt.source.end_tick
+                score, prompt_end = self._with_kept(prompt.kept), prompt.source.end_tick
             if prompt.source.data is not None:
                 try:
                     data = self._in_file(prompt.source.data, score)
                     loads(data)
-                    return data, prompt.source.end_tick, ""
+                    return WrittenFile(data, prompt.source.end_tick)
                 except UserError as error:
                     notice = f"{prompt.name}: written as the model saw it, since {error}"
-        return dumps(score), begin, notice
+        return WrittenFile(dumps(score), prompt_end, notice)
 
     @property
     def notes(self) -> NoteArray:
@@ -170,23 +181,23 @@ class Continuation:
 
     def to_miditoolkit(self) -> Any:
         """Return the piece, as `save` writes it, as a `MidiFile` of miditoolkit."""
-        return to_library(self.midi_file()[0], "miditoolkit")
+        return to_library(self.midi_file().data, "miditoolkit")
 
     def to_muspy(self) -> Any:
         """Return the piece, as `save` writes it, as a `Music` of muspy."""
-        return to_library(self.midi_file()[0], "muspy")
+        return to_library(self.midi_file().data, "muspy")
 
     def to_pretty_midi(self) -> Any:
         """Return the piece, as `save` writes it, as a `PrettyMIDI`."""
-        return to_library(self.midi_file()[0], "pretty_midi")
+        return to_library(self.midi_file().data, "pretty_midi")
 
     def save_wav(self, path: str | Path, soundfont: str | Path) -> None:
         """Write the piece as a WAV file, with the sounds of a soundfont (.sf2 or .sf3)."""
-        Soundfont(soundfont).write_wav(loads(self.midi_file()[0]), path)
+        Soundfont(soundfont).write_wav(loads(self.midi_file().data), path)
 
     def save(self, path: str | Path, keep_prompt: KeepPrompt = "original") -> None:
         """Write the piece as a MIDI file, creating its folder. See `midi_file`."""
-        write_bytes(path, self.midi_file(keep_prompt)[0])
+        write_bytes(path, self.midi_file(keep_prompt).data)
 
     def _in_file(self, data: bytes, score: Score) -> bytes:
         """Return the prompt's own file with the music that was added."""
