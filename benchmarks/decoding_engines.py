@@ -16,7 +16,7 @@ from benchmarks import measure
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.generation.make_prompt import empty_prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampler import Sampler, Sequence
+from musicgen.generation.sampler import GeneratedSequence, Sampler
 from musicgen.models import Transformer
 from musicgen.position import RoPE, SineSPE
 from musicgen.tokenization import REMI, Chorale, Tokenizer
@@ -45,7 +45,7 @@ def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
 
 def generation(
     model: Transformer, tokenizer: Tokenizer, engine: str, rows: int
-) -> Iterator[list[Sequence]]:
+) -> Iterator[list[GeneratedSequence]]:
     """Yield after each step of so many rows, which begin with nothing and go on without end."""
     sampler = Sampler(model, tokenizer, GenerationRequest.of(engine=engine, bars=4096))
     prompt = empty_prompt(tokenizer)

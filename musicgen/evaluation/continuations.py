@@ -50,7 +50,7 @@ It is needed as a model that has learned little may not end its bars.
 """
 
 
-class Task(NamedTuple):
+class ContinuationTask(NamedTuple):
     """The prompts of an evaluation, and the request with which they are continued."""
 
     prompts: Sequence[Prompt]
@@ -163,7 +163,7 @@ def write_continuations(
     model: MusicModel,
     data: EncodedCorpus,
     continuations: Sequence[Continuation],
-    task: Task,
+    task: ContinuationTask,
     folder: Path,
 ) -> tuple[Comparison, list[ReportPiece]]:
     """Write the files of continuations, as generate.py does.
@@ -194,7 +194,7 @@ def write_continuations(
 
 
 def baseline_continuations(
-    model: MusicModel, data: EncodedCorpus, task: Task, folder: Path
+    model: MusicModel, data: EncodedCorpus, task: ContinuationTask, folder: Path
 ) -> list[ReportPiece]:
     """Write the continuations of a baseline model; return the pieces of the report."""
     pieces = [data.cache.names.index(prompt.name) for prompt in task.prompts]
@@ -205,7 +205,7 @@ def baseline_continuations(
     return shown
 
 
-def original_pieces(task: Task) -> list[ReportPiece]:
+def original_pieces(task: ContinuationTask) -> list[ReportPiece]:
     """Return the originals as pieces of the report, as long as the continuations."""
     num_bars = PROMPT_BARS + (task.request.bars or 0)
     shown = []

@@ -13,7 +13,7 @@ from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
 from musicgen.evaluation.comparison import Comparison, comparison_row, run_differences
 from musicgen.evaluation.continuations import (
-    Task,
+    ContinuationTask,
     baseline_continuations,
     compare_continuations,
     continuation_request,
@@ -190,12 +190,12 @@ def shared_positions(runs: Sequence[Run]) -> Range:
 
 def continuation_task(
     run: Run, held_out: HeldOut, num_prompts: int, bars: int, *, seed: int
-) -> Task:
+) -> ContinuationTask:
     """Return the prompts of evenly spaced held-out pieces, and the request to continue them."""
     indices = evenly_spaced(run.indices(held_out.names), num_prompts)
     prompts = held_out_prompts(run.model, run.data, indices)
     request = continuation_request(run.model, prompts, bars, seed)
-    return Task(prompts, request, held_out.split)
+    return ContinuationTask(prompts, request, held_out.split)
 
 
 def compare_losses(
@@ -249,7 +249,7 @@ def nats_per_token(losses: Losses, pieces: Pieces, part: slice) -> dict[str, flo
 
 
 def evaluate_continuations(
-    run: Run, task: Task, folder: Path
+    run: Run, task: ContinuationTask, folder: Path
 ) -> tuple[list[Comparison], list[ReportPiece]]:
     """Continue the prompts with a run; compare with the originals and with the initial weights.
 

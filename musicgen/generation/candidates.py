@@ -1,4 +1,4 @@
-"""Candidates for bars that are written anew, of which one is drawn by what follows it."""
+"""Candidates for rewritten bars: one of them is drawn by how well it leads to the next bars."""
 
 from collections.abc import Sequence
 
@@ -15,20 +15,20 @@ from musicgen.tokenization.grammar import padded
 from musicgen.tokenization.vocabulary import IntArray
 
 NUM_CANDIDATES = 8
-"""More fit better, and take longer."""
+"""More candidates fit better, and take longer."""
 
 
 def num_candidates(prompt: Prompt) -> int:
     """Return how many candidates a sample has: several, if bars of the piece follow."""
-    has_bars_behind = prompt.kept is not None and len(prompt.kept.conditioning.behind) > 0
-    return NUM_CANDIDATES if has_bars_behind else 1
+    bars_follow = prompt.kept is not None and len(prompt.kept.conditioning.following) > 0
+    return NUM_CANDIDATES if bars_follow else 1
 
 
 def choose(engine: Engine, prompt: Prompt, candidates: Sequence[IntArray], key: NoiseKey) -> int:
-    """Return the index of one of several candidates, ids [L] each, that follow a prompt.
+    """Draw one of several candidates, ids [L] each, that follow a prompt; return its index.
 
-    The model writes them by what is before them. It is drawn by the probability of the bars behind
-    it: so it is drawn by both (sampling-importance resampling, Rubin 1987).
+    The model has drawn the candidates by the tokens before them. Here one is drawn by the
+    probability of the bars after it (sampling-importance resampling, Rubin 1987).
     """
     if len(candidates) == 1:
         return 0
@@ -39,18 +39,18 @@ def choose(engine: Engine, prompt: Prompt, candidates: Sequence[IntArray], key: 
 
 @torch.inference_mode()
 def log_likelihoods(engine: Engine, prompt: Prompt, candidates: Sequence[IntArray]) -> Tensor:
-    """Return the log-probability of the bars behind each candidate. [num_candidates]"""
+    """Return the log-probability of the bars after each candidate. [num_candidates]"""
     assert prompt.kept is not None
-    behind, batch = prompt.kept.conditioning.behind, len(candidates)
+    following, batch = prompt.kept.conditioning.following, len(candidates)
     coordinates, names = Coordinates(prompt.tokenizer), engine.model.coordinate_names
-    sequences = [np.concatenate([prompt.tokens, candidate, behind]) for candidate in candidates]
-    ids = padded(sequences, 0)  # what comes after a sequence does not matter to it
+    sequences = [np.concatenate([prompt.tokens, candidate, following]) for candidate in candidates]
+    ids = padded(sequences, 0)  # padding after a sequence does not change it
     positions = padded(
         [coordinates.of(each, names, bar_length=prompt.bar_length) for each in sequences], 0
     )
     tokens = torch.from_numpy(ids).to(engine.device)
     places = torch.from_numpy(positions).to(engine.device)
-    start = len(prompt.tokens) - 1  # from which on the logits are of use: those after it
+    start = len(prompt.tokens) - 1  # the first token whose logits are needed
     state = None
     if start:
         _, state = engine.prefill(tokens[:1, :start], places[:1, :start])
@@ -59,7 +59,7 @@ def log_likelihoods(engine: Engine, prompt: Prompt, candidates: Sequence[IntArra
         tokens[:, start:], positions=places[:, start:], noise=engine.noise, state=state
     )
     first = torch.tensor([len(candidate) for candidate in candidates], device=engine.device)
-    at = first[:, None] + torch.arange(len(behind), device=engine.device)
+    at = first[:, None] + torch.arange(len(following), device=engine.device)
     log_probabilities = logits[torch.arange(batch, device=engine.device)[:, None], at]
     log_probabilities = log_probabilities.double().log_softmax(dim=-1)
     of_tokens = log_probabilities.gather(2, tokens[:, start:].gather(1, at + 1)[..., None])

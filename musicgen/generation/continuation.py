@@ -81,7 +81,9 @@ class Continuation:
             return len(added)
         conditioning = kept.conditioning
         num_kept = int((conditioning.ids[len(self.prompt.tokens) :] >= 0).sum())
-        if conditioning.stop is not None:  # the bar behind the kept parts ends the piece, unadded
+        if (
+            conditioning.stop is not None
+        ):  # the bar after the kept parts ends the piece, and is not added
             num_kept -= 1
         return len(added) - num_kept
 
@@ -110,7 +112,7 @@ class Continuation:
         return f"{self.prompt.name}, continuation {self.sample + 1}"
 
     def _sparse_notice(self) -> str:
-        """Return one line if there are hardly any notes behind those of the prompt."""
+        """Return one line if there are hardly any notes after those of the prompt."""
         prompt, num_new = self.prompt, self.new_score.num_notes
         if prompt.kept is not None or not prompt.end_time:
             return ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from musicgen.errors import UserError, errors_name
-from musicgen.generation.figures import with_figure
+from musicgen.generation.accompaniment import with_first_bar
 from musicgen.generation.performance import BarMap, Performance
 from musicgen.generation.prompt import KeptParts, Playback, Prompt, SourceFile, median_velocities
 from musicgen.generation.signatures import on_grid
@@ -31,7 +31,7 @@ def kept_prompt(
     markers: Sequence[Marker],
     progression: list[list[int]] | None = None,
     data: bytes | None = None,
-    figure: np.random.Generator | None = None,
+    rng: np.random.Generator | None = None,
 ) -> Prompt:
     """Return some parts of a whole piece, to which the others are to be written.
 
@@ -42,8 +42,8 @@ def kept_prompt(
             bars. In these bars only the piece's own chords are kept.
         progression: the chords of each of the bars, see `parse_progression`; None: the piece's.
         data: the MIDI file that the score was read from.
-        figure: draws the first bar of a piano that the piece has not, see `with_figure`; None: the
-            model writes this bar, too.
+        rng: draws the first bar of a piano that the piece does not have, see `with_first_bar`;
+            None: the model writes this bar as well.
 
     Raises:
         UserError: the piece has no such parts or bars, or the model cannot write to them.
@@ -57,8 +57,8 @@ def kept_prompt(
         conditioning = tokenizer.part_order.keep_parts(score, keep, first, until)
     roles, targets = conditioning.roles, conditioning.targets
     kept_score = parts_on_grid(tokenizer, score, roles, {*roles} - {*targets})
-    if figure is not None and not {*roles} & {*targets}:
-        conditioning = with_figure(tokenizer, kept_score, conditioning, figure)
+    if rng is not None and not {*roles} & {*targets}:
+        conditioning = with_first_bar(tokenizer, kept_score, conditioning, rng)
     free = np.flatnonzero(conditioning.ids < 0)
     if not len(free):
         raise UserError(f"{name}: nothing is left to write")
@@ -99,7 +99,7 @@ def with_progression(
     chords = chords_between(score, first, end)
     others = [marker for marker in score.markers if marker not in chords]
     if progression is not None:
-        if end < lines[-1]:  # behind the new chords, the chord in force there comes again
+        if end < lines[-1]:  # after the new chords, the piece's own chord is in force again
             others += [chord._replace(tick=end) for chord in chords_between(score, 0, end + 1)[-1:]]
         chords = chord_markers(score, progression, lines[lines.index(first) : lines.index(end) + 1])
     return replace(score, markers=sorted({*others, *chords})), chords

@@ -31,7 +31,7 @@ FROM_NOTHING = "from nothing"  # the name of the prompt of pieces without one
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class TokenizedPiece:
     """A piece as its tokens hold it, with the bar lines of its file.
 
     Attributes:
@@ -143,7 +143,7 @@ def make_prompt(
     )
 
 
-def cut_tick(piece: Piece, extent: Extent, played: Score) -> int:
+def cut_tick(piece: TokenizedPiece, extent: Extent, played: Score) -> int:
     """Return the tick from which a file is left out: before notes of the next bar, even early ones.
 
     Args:
@@ -158,7 +158,7 @@ def cut_tick(piece: Piece, extent: Extent, played: Score) -> int:
     return int(min(max(first_after, last_before + 1), extent.end_tick))
 
 
-def performance_of(piece: Piece, extent: Extent, played: Score) -> Performance | None:
+def performance_of(piece: TokenizedPiece, extent: Extent, played: Score) -> Performance | None:
     """Return how the bars of a prompt are played; None if they have no notes."""
     tokenizer, end = piece.tokenizer, extent.start_time + extent.end_time
     bars = piece.bars[(piece.bars >= extent.start_time) & (piece.bars < end)]
@@ -172,7 +172,7 @@ def performance_of(piece: Piece, extent: Extent, played: Score) -> Performance |
     )
 
 
-def read_piece(tokenizer: Tokenizer, score: Score, name: str) -> Piece:
+def read_piece(tokenizer: Tokenizer, score: Score, name: str) -> TokenizedPiece:
     """Return a piece as its tokens hold it.
 
     Raises:
@@ -191,10 +191,14 @@ def read_piece(tokenizer: Tokenizer, score: Score, name: str) -> Piece:
     last_line = int(lines[-1])
     lines = np.append(lines, last_line + score.bar_ticks(score.time_signature_at(last_line)))
     line_steps = report.grid(relocate(relocate(lines, gaps), report.places))
-    return Piece(tokenizer, score, tokens, grid, report, shorter.repairs, bars, lines, line_steps)
+    return TokenizedPiece(
+        tokenizer, score, tokens, grid, report, shorter.repairs, bars, lines, line_steps
+    )
 
 
-def align(piece: Piece, name: str, prompt_bars: int | None) -> tuple[Piece, Extent]:
+def align(
+    piece: TokenizedPiece, name: str, prompt_bars: int | None
+) -> tuple[TokenizedPiece, Extent]:
     """Return a piece whose tokens have a bar line at the prompt's end, and the prompt's extent.
 
     The prompt ends with a bar of the file. If the tokens' bars are others, the piece is read again
@@ -212,7 +216,7 @@ def align(piece: Piece, name: str, prompt_bars: int | None) -> tuple[Piece, Exte
     return piece, extent
 
 
-def find_extent(piece: Piece, prompt_bars: int | None) -> Extent:
+def find_extent(piece: TokenizedPiece, prompt_bars: int | None) -> Extent:
     """Return where a prompt of so many bars of the file (None: all) begins and ends."""
     tokenizer, score, grid, bars = piece.tokenizer, piece.score, piece.grid, piece.bars
     onsets = grid.notes["onset"] // piece.step
@@ -248,7 +252,7 @@ def find_extent(piece: Piece, prompt_bars: int | None) -> Extent:
     )
 
 
-def cut(piece: Piece, extent: Extent) -> tuple[IntArray, Score]:
+def cut(piece: TokenizedPiece, extent: Extent) -> tuple[IntArray, Score]:
     """Return the ids of a prompt [L], and the piece on the grid from the prompt's first bar on.
 
     The prompt is cut as tokens, so that notes that sound across its end keep their length.
@@ -264,14 +268,14 @@ def cut(piece: Piece, extent: Extent) -> tuple[IntArray, Score]:
     return tokenizer.until_end(tokens), with_signatures(grid, signatures_of(tokenizer, from_start))
 
 
-def added_time_signature(piece: Piece, extent: Extent) -> TimeSignature | None:
+def added_time_signature(piece: TokenizedPiece, extent: Extent) -> TimeSignature | None:
     """Return the time signature of the continuation, if its bars are not those of the file."""
     signature = piece.score.time_signature_at(extent.end_tick)
     return other_time_signature(signature, extent.bar_length, piece.tokenizer.steps_per_beat)
 
 
 def describe(
-    piece: Piece, extent: Extent, added_signature: TimeSignature | None
+    piece: TokenizedPiece, extent: Extent, added_signature: TimeSignature | None
 ) -> QuantizationSummary:
     """Return what the tokens do not hold of a prompt's bars."""
     tokenizer, score = piece.tokenizer, piece.score

@@ -208,7 +208,7 @@ class MusicModel:
             markers=self._with_chords(score).markers,
             progression=piece.progression,
             data=data,
-            figure=generator(request.decoding.seed, name) if bars == (0, None) else None,
+            rng=generator(request.decoding.seed, name) if bars == (0, None) else None,
         )
         return with_performance(prompt) if performance == "prompt" else prompt
 
@@ -309,7 +309,7 @@ class MusicModel:
 
         Returns:
             Continuations by prompt, then sample; `.score` is the music, prompt included, `.notice`
-            says if there is hardly any, `.save(path)` writes it, behind the prompt's file if any.
+            says if there is hardly any, `.save(path)` writes it, after the prompt's file if any.
 
         Raises:
             UserError: a prompt cannot be read or an option be used.

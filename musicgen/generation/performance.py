@@ -30,7 +30,7 @@ class BarMap(NamedTuple):
     """Where a piece is on the grid of its tokens.
 
     Attributes:
-        ticks: ascending ticks of the piece, from before its first note to behind its last. [N]
+        ticks: ascending ticks of the piece, from before its first note to after its last. [N]
         steps: grid steps of these ticks. [N]
         bars: grid steps at which bars begin, and at which the last one ends. [num_bars + 1]
         steps_per_beat: grid steps in a quarter.
@@ -181,7 +181,7 @@ def _read_notes(
 def _played(notes: NoteArray, written: Groups, donors: NDArray[np.void], first: int) -> NoteArray:
     """Return new notes with the deviations and articulations of their donors.
 
-    No note moves by more than half of the way to the notes before or behind it in its part, nor
+    No note moves by more than half of the way to the notes before or after it in its part, nor
     before the first new tick. None sounds on into the next one of its pitch.
     """
     beats = donors["deviation"] * TICKS_PER_BEAT

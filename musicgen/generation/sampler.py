@@ -1,8 +1,8 @@
 """The sampling loop: batches of sequences, one token of each a step."""
 
 import warnings
-from collections import abc, defaultdict
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -26,7 +26,7 @@ from musicgen.tokenization.base import Tokenizer
 
 
 @dataclass(eq=False)
-class Sequence:
+class GeneratedSequence:
     """A continuation that is being sampled.
 
     Attributes:
@@ -72,8 +72,8 @@ class Sampler:
         tokenizer: Tokenizer,
         request: GenerationRequest,
         *,
-        logits_processors: abc.Sequence[Processor] = (),
-        constraints: abc.Sequence[Constraint] = (),
+        logits_processors: Sequence[Processor] = (),
+        constraints: Sequence[Constraint] = (),
         on_step: Callable[[int], None] = lambda num_tokens: None,
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
@@ -84,7 +84,7 @@ class Sampler:
         self.engine = make_engine(model, noise, engine=request.decoding.engine, warn=warn)
         self.lag_biases = lag_biases(model, request)
 
-    def continuations(self, prompts: abc.Sequence[Prompt]) -> Iterator[Continuation]:
+    def continuations(self, prompts: Sequence[Prompt]) -> Iterator[Continuation]:
         """Yield `num_samples` continuations of each prompt, each as soon as it is finished.
 
         Raises:
@@ -96,7 +96,7 @@ class Sampler:
             for prompt, sample in product(prompts, range(decoding.num_samples))
             for candidate in range(num_candidates(prompt))
         ]
-        ended: dict[tuple[Prompt, int], list[Sequence]] = defaultdict(list)
+        ended: dict[tuple[Prompt, int], list[GeneratedSequence]] = defaultdict(list)
         for first in range(0, len(sequences), decoding.batch_size):
             for ending in self.steps(sequences[first : first + decoding.batch_size]):
                 for sequence in ending:
@@ -105,7 +105,7 @@ class Sampler:
                     if len(candidates) == num_candidates(sequence.prompt):
                         yield self._continuation(self._chosen(candidates))
 
-    def sequence(self, prompt: Prompt, sample: int, candidate: int = 0) -> Sequence:
+    def sequence(self, prompt: Prompt, sample: int, candidate: int = 0) -> GeneratedSequence:
         """Return a sequence of a prompt's sample, as `steps` takes it."""
         request = self.request
         key = NoiseKey((request.decoding.seed, RandomStream.SAMPLING, sample))
@@ -113,9 +113,9 @@ class Sampler:
             key = key.fold(candidate)
         limit, numbers = request.num_new_tokens(prompt, self.model), _uniform_numbers(key)
         end = None if request.piece.ending == "close" else request.end_time(prompt)
-        return Sequence(prompt, sample, candidate, limit, numbers, end)
+        return GeneratedSequence(prompt, sample, candidate, limit, numbers, end)
 
-    def _chosen(self, candidates: abc.Sequence[Sequence]) -> Sequence:
+    def _chosen(self, candidates: Sequence[GeneratedSequence]) -> GeneratedSequence:
         """Return one of the candidates of a sample."""
         candidates = sorted(candidates, key=lambda sequence: sequence.candidate)
         prompt, sample = candidates[0].prompt, candidates[0].sample
@@ -124,7 +124,7 @@ class Sampler:
         return candidates[choose(self.engine, prompt, tokens, key)]
 
     @torch.inference_mode()
-    def steps(self, batch: abc.Sequence[Sequence]) -> Iterator[list[Sequence]]:
+    def steps(self, batch: Sequence[GeneratedSequence]) -> Iterator[list[GeneratedSequence]]:
         """Add a token to each sequence of a batch a step; yield the sequences that have ended."""
         batch = list(batch)
         prompts = sorted(dict.fromkeys(s.prompt for s in batch), key=lambda p: len(p.tokens))
@@ -165,8 +165,8 @@ class Sampler:
             # 6. Step the model.
             logits = decoder.step(tokens, state.positions, allowed)
 
-    def constrained_grammar(self, prompts: abc.Sequence[Prompt]) -> ConstrainedGrammar:
-        """Return the tokenizer's grammar with all that is asked of the tokens behind prompts."""
+    def constrained_grammar(self, prompts: Sequence[Prompt]) -> ConstrainedGrammar:
+        """Return the tokenizer's grammar with the constraints on what follows the prompts."""
         grammar = self.tokenizer.grammar()
         asked = request_constraints(self.request, self.tokenizer, grammar, prompts)
         return ConstrainedGrammar(grammar, asked + self.constraints)
@@ -175,7 +175,7 @@ class Sampler:
         """Return the logits processors of a new batch of `batch` sequences."""
         sampling = self.request.sampling
         if self.model.copy_head is not None and sampling.temperature > 0:
-            sampling = replace(sampling, temperature=1.0)  # the decoder has it
+            sampling = replace(sampling, temperature=1.0)  # the decoder applies it
         if self.request.piece.is_whole_piece:  # music for kept parts repeats little without it
             sampling = replace(sampling, variation=None)
         processors = [*sampling.processors(), *self.logits_processors]
@@ -184,7 +184,7 @@ class Sampler:
                 processor.start(batch)
         return processors
 
-    def decoder(self, prompts: abc.Sequence[Prompt]) -> Decoder | GuidedDecoder:
+    def decoder(self, prompts: Sequence[Prompt]) -> Decoder | GuidedDecoder:
         """Return what computes the logits of a batch that begins with some of the prompts."""
         sampling = self.request.sampling
         temperature = sampling.temperature or 1.0
@@ -196,7 +196,7 @@ class Sampler:
             return decoder
         return GuidedDecoder(decoder, sampling.guidance)
 
-    def _continuation(self, sequence: Sequence) -> Continuation:
+    def _continuation(self, sequence: GeneratedSequence) -> Continuation:
         prompt = sequence.prompt
         tokens = np.append(prompt.tokens, np.array(sequence.tokens, dtype=np.int64))
         end = int(self.tokenizer.times(tokens).max()) + 1
@@ -215,7 +215,7 @@ class History:
         pad: the id before shorter prompts.
     """
 
-    def __init__(self, prompts: abc.Sequence[np.ndarray], pad: int) -> None:
+    def __init__(self, prompts: Sequence[np.ndarray], pad: int) -> None:
         self._length = max(map(len, prompts))
         self._buffer = torch.full((len(prompts), 2 * self._length + 64), pad)
         for of_sequence, prompt in zip(self._buffer, prompts, strict=True):

@@ -55,7 +55,7 @@ _BODY_FIELD = re.compile(r"([A-Za-z]):(.*)")
 def split_tunes(text: str) -> list[str]:
     """Return the tunes of a book, each with the fields that stand before the first.
 
-    A tune begins with an `X:` field and ends at an empty line behind its key; other text is left
+    A tune begins with an `X:` field and ends at an empty line after its key; other text is left
     out. Text without any `X:` is one tune.
     """
     lines = list(_lines_of_music(text))

@@ -57,7 +57,7 @@ def find_beats(logits: Array, latest_start: int, earliest_end: int) -> IntArray:
     missed = np.append(0, np.cumsum(np.maximum(logits, 0))).astype(np.float32)
     shape = num_frames, len(intervals)
     best = np.full(shape, _IMPOSSIBLE)  # of paths to a beat with the interval before it
-    ahead = np.full((num_frames + 1, len(intervals)), _IMPOSSIBLE)  # with the interval behind it
+    ahead = np.full((num_frames + 1, len(intervals)), _IMPOSSIBLE)  # with the interval after it
     before = np.zeros(shape, np.int16)  # the interval before of the best in `ahead`
     is_first = np.zeros(shape, bool)
     column = np.arange(len(intervals))

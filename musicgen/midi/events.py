@@ -47,7 +47,7 @@ class Event(NamedTuple):
 def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
     """Yield the events of the track in `data[at:end]`, up to its end-of-track event.
 
-    The last may end behind the track, if that is cut short.
+    The last may end after the track, if that is cut short.
 
     Raises:
         UserError: there is damage after which the events have no meaning.
@@ -84,7 +84,7 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
 
 
 def _check_note(data: bytes, status: int, at: int, end: int) -> None:
-    """Raise unless the pitch and velocity of a note event, at `at` and behind, are below 128."""
+    """Raise unless the pitch and velocity of a note event, at `at` and after it, are below 128."""
     if at < end and data[at] & 0x80:
         raise broken("a pitch past 127", at + 2)
     if status >= 0x90 and at + 2 <= end and data[at + 1] & 0x80:

@@ -35,7 +35,7 @@ def names_drums(name: str, program: int) -> bool:
 def is_line(notes: NoteArray) -> bool:
     """Return whether notes [num_notes] are a line, such as a tune: nearly all sound one by one.
 
-    A note may sound into the next, as played legato does, but not to the one behind that. Up to a
+    A note may sound into the next, as played legato does, but not to the one after that. Up to a
     tenth of the notes may be those of chords.
     """
     ordered = sort_notes(notes)

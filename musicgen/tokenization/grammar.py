@@ -165,9 +165,9 @@ class Grammar(ABC, Generic[S]):
             at, sequence = np.argwhere(~is_legal)[0].tolist()
             token = self.vocabulary.token(int(ids[at, sequence]))
             previous = int((ids[at - 1] if at else state.last)[sequence])
-            behind = "the beginning" if previous == self.pad else self.vocabulary.token(previous)
+            last = "the beginning" if previous == self.pad else self.vocabulary.token(previous)
             raise UserError(
-                f"prompt {sequence}, position {first + at}: {token} may not follow {behind} here; "
+                f"prompt {sequence}, position {first + at}: {token} may not follow {last} here; "
                 "cut prompts from the tokenizer's own encodings, where a bar begins"
             )
         return type(state)(**{name: values[-1] for name, values in states.items()})

@@ -14,8 +14,8 @@ from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.quantization import UNMOVED
 from musicgen.tokenization.vocabulary import IntArray
 
-BARS_BEHIND = 2
-"""What is written is drawn by so many of the bars that follow."""
+NUM_FOLLOWING_BARS = 2
+"""Number of following bars that decide which candidate for rewritten bars is taken."""
 
 NO_TOKENS = np.empty(0, np.int64)
 
@@ -31,7 +31,7 @@ class ConditioningTokens(NamedTuple):
         stop: grid step at which the last bar of `ids` ends; None: with the ids.
         places: ticks of the score, and where they are in its whole bars, see `relocate`. [2, N]
         rules: how tracks are read whose names tell other parts, in words.
-        behind: ids of the bars that follow in the piece, of all parts; at most `BARS_BEHIND`.
+        following: ids of the next bars of the piece, of all parts; at most `NUM_FOLLOWING_BARS`.
     """
 
     ids: IntArray
@@ -41,7 +41,7 @@ class ConditioningTokens(NamedTuple):
     stop: int | None = None
     places: IntArray = UNMOVED
     rules: Sequence[str] = ()
-    behind: IntArray = NO_TOKENS
+    following: IntArray = NO_TOKENS
 
 
 class PartOrder:

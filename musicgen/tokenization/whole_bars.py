@@ -114,9 +114,9 @@ def without_long_gaps(score: Score) -> tuple[Score, IntArray]:
         return score, UNMOVED
     bars = np.append(score.bar_starts(_MOST_BARS), score.end)
     before = np.searchsorted(bars, end[wide])
-    behind = np.searchsorted(bars, onset[wide], "right") - 1
+    after = np.searchsorted(bars, onset[wide], "right") - 1
     points, left_out, counts = [(0, 0)], 0, list[int]()
-    for i, j in zip(before.tolist(), behind.tolist(), strict=True):
+    for i, j in zip(before.tolist(), after.tolist(), strict=True):
         if j - i > MAX_EMPTY_BARS:
             first, last = int(bars[i]), int(bars[j])
             points += [(first, first - left_out), (last, first - left_out)]

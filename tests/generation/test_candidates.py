@@ -26,20 +26,20 @@ def rewritten():
 def test_the_bars_behind_have_all_parts_in_the_order_of_the_prompt():
     model, score = music_model(SONGS), accompanied()
     (piece,) = model.generate(score, rewrite=2, keep="voice")
-    tokens = map(SONGS.vocabulary.token, piece.prompt.kept.conditioning.behind)
+    tokens = map(SONGS.vocabulary.token, piece.prompt.kept.conditioning.following)
     assert [token for token in tokens if token.startswith(("Bar", "Part"))] == [
         *("Bar_2/4", "Part_Voice", "Part_Piano"),
         *("Bar_2/4", "Part_Piano"),
     ]
     (piece,) = model.generate(score, rewrite=1)  # without a bar before it
-    assert len(piece.prompt.kept.conditioning.behind)
+    assert len(piece.prompt.kept.conditioning.following)
     (piece,) = model.generate(score, rewrite="3-4")
-    assert not len(piece.prompt.kept.conditioning.behind)
+    assert not len(piece.prompt.kept.conditioning.following)
 
 
 def test_likelihoods_are_those_of_whole_pieces(rewritten):
     engine, prompt, candidates = rewritten
-    behind = prompt.kept.conditioning.behind
+    behind = prompt.kept.conditioning.following
     model, found = engine.model, log_likelihoods(engine, prompt, candidates)
     for candidate, likelihood in zip(candidates, found, strict=True):
         tokens = np.concatenate([prompt.tokens, candidate, behind])

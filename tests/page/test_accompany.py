@@ -8,7 +8,7 @@ import torch
 
 from musicgen.generation import kept_parts
 from musicgen.generation.constraints import ConstrainedGrammar
-from musicgen.generation.constraints.kept import KeptParts, target_parts
+from musicgen.generation.constraints.kept import KeptSongParts, target_parts
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, Track, dumps, notes_from
 from musicgen.page.document import (
@@ -75,7 +75,7 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     kept = tokenizer.part_order.keep_parts(score, [lead.name], 0, None)
     grammar = tokenizer.grammar()
     targets = target_parts(len(grammar.is_drum), [kept.targets]) | grammar.is_chords
-    constrained = ConstrainedGrammar(grammar, [KeptParts(grammar, [kept.ids], targets)])
+    constrained = ConstrainedGrammar(grammar, [KeptSongParts(grammar, [kept.ids], targets)])
     state = constrained.start([np.empty(0, np.int64)])
     for token, mask in zip(found["ahead"], found["masks"], strict=True):
         assert np.flatnonzero(constrained.allowed(state)[0]).tolist() == mask

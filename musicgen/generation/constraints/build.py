@@ -23,7 +23,12 @@ from musicgen.generation.constraints.closing import (
 )
 from musicgen.generation.constraints.end import end_constraints
 from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
-from musicgen.generation.constraints.kept import KeptParts, KeptTokens, TargetParts, target_parts
+from musicgen.generation.constraints.kept import (
+    KeptSongParts,
+    KeptTokens,
+    TargetParts,
+    target_parts,
+)
 from musicgen.generation.constraints.parallels import NoParallels
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
@@ -54,7 +59,7 @@ def request_constraints(
     grammar: Grammar[Any],
     prompts: Sequence[Prompt],
 ) -> list[Constraint]:
-    """Return what a request asks of the tokens behind each of some prompts.
+    """Return what a request asks of the tokens after each prompt.
 
     The first constraints have priority, see `ConstrainedGrammar`.
     """
@@ -86,7 +91,7 @@ def songs_constraints(
     targets |= grammar.is_chords
     constraints: list[Constraint] = [TargetParts(grammar, "Part", targets)]
     if request.piece.is_whole_piece:
-        constraints = [KeptParts(grammar, conditioning_tokens(prompts), targets)]
+        constraints = [KeptSongParts(grammar, conditioning_tokens(prompts), targets)]
     if grammar.is_chords.any():
         asked = progressions(request, prompts)
         if request.piece.ending == "close" and request.piece.progression is None:

@@ -25,14 +25,14 @@ class ChordsMemory(NamedTuple):
 class Chords(Constraint):
     """The chords of a progression come at their times, and no others.
 
-    Without a progression the model chooses the chords, except behind a prompt that has notes and no
+    Without a progression the model chooses the chords, except after a prompt that has notes and no
     chords: there are none.
 
     Args:
         progressions: grid step and index of each chord, by sequence; empty: none. [N, 2]
         targets: the parts that are written, which come after the chords; None: tokens without
             parts. [B, num_parts]
-        always_chooses: the model also chooses behind prompts without chords.
+        always_chooses: the model also chooses after prompts without chords.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Chords(Constraint):
         """
         starts, indices = memory.starts, memory.indices
         differs = np.ones(starts.shape, bool)  # the end of a progression does
-        is_ahead = starts[:, 1:] > time[:, None]  # or in force: until the chord behind it begins
+        is_ahead = starts[:, 1:] > time[:, None]  # or in force: until the next chord begins
         differs[:, :-1] = is_ahead & (indices[:, :-1] != state.chord[:, None])
         at = differs.argmax(axis=1)[:, None]
         due = np.maximum(np.take_along_axis(starts, at, 1), time[:, None])
@@ -130,7 +130,7 @@ class SongsChords(Chords):
         always_chooses: bool = False,
     ) -> None:
         super().__init__(grammar, progressions, targets, always_chooses=always_chooses)
-        # Tokens behind which a part, a bar or the piece may end. [V]
+        # Tokens after which a part, a bar or the piece may end. [V]
         ends = grammar.of_families("Part", "Bar", "EOS")
         self._may_end_part = np.any(grammar.follows & ends, axis=1)
 
@@ -151,7 +151,7 @@ class SongsChords(Chords):
     def _mask(self, state: SongsState, memory: ChordsMemory, chooses: BoolArray) -> BoolArray:
         grammar: SongsGrammar = self.grammar
         in_chords = self._in_chords(state)
-        # Behind the part of chords, all chords of the bar have come.
+        # After the part of chords, all chords of the bar have come.
         time = np.where(state.has_chords, state.bar_end - 1, state.bar_start)
         time = np.where(in_chords, state.time, time)
         due, asked = self._next_chord(state, memory, time)

@@ -67,7 +67,7 @@ class TargetParts(Constraint):
         return memory
 
 
-class KeptPartsMemory(NamedTuple):
+class KeptSongPartsMemory(NamedTuple):
     """Where each sequence is among its conditioning tokens."""
 
     next: IntArray  # index of the conditioning token to come, or of the FREE in its place [B, 1]
@@ -75,17 +75,17 @@ class KeptPartsMemory(NamedTuple):
     targets: BoolArray  # the parts that are written [B, num_parts]
 
     def tokens(self) -> tuple[IntArray, IntArray]:
-        """Return the conditioning token to come and the one behind it, FREE for none. [B, 1]"""
+        """Return the next two conditioning tokens, FREE for none. [B, 1] each"""
         at = np.minimum(self.next + np.arange(2), self.conditioning.shape[1] - 1)
-        now, behind = np.split(np.take_along_axis(self.conditioning, at, axis=1), 2, axis=1)
-        return now, behind
+        now, after = np.split(np.take_along_axis(self.conditioning, at, axis=1), 2, axis=1)
+        return now, after
 
 
-class KeptParts(Constraint):
-    """Some parts of a song are kept; behind them in each bar the others are written.
+class KeptSongParts(Constraint):
+    """Some parts of a song are kept; after them in each bar the others are written.
 
     In place of each FREE may come any number of tokens of the target parts, and of chords. They end
-    with the token behind FREE, which begins the next bar. If that has another time signature, it
+    with the token after FREE, which begins the next bar. If that has another time signature, it
     takes the probability of a bar in the one in force. If the mask shared this among the notes,
     they would pile up.
 
@@ -103,23 +103,23 @@ class KeptParts(Constraint):
         self._in_part = ~grammar.of_families("Bar", "Key", "Tempo", "Part", "EOS")  # [V]
         self._is_bar = torch.from_numpy(grammar.of_families("Bar"))  # [V]
 
-    def start(self, state: SongsState, prompts: Any) -> KeptPartsMemory:
-        return KeptPartsMemory(state.positions[:, :1] + 1, self.conditioning, self.targets)
+    def start(self, state: SongsState, prompts: Any) -> KeptSongPartsMemory:
+        return KeptSongPartsMemory(state.positions[:, :1] + 1, self.conditioning, self.targets)
 
     def advance(
-        self, state: SongsState, memory: KeptPartsMemory, tokens: IntArray
-    ) -> KeptPartsMemory:
-        now, behind = memory.tokens()
-        ends_free = (now == FREE) & (tokens[:, None] == behind)
+        self, state: SongsState, memory: KeptSongPartsMemory, tokens: IntArray
+    ) -> KeptSongPartsMemory:
+        now, after = memory.tokens()
+        ends_free = (now == FREE) & (tokens[:, None] == after)
         passed = np.where(now != FREE, 1, 2 * ends_free)
         return memory._replace(next=memory.next + passed)
 
-    def allowed(self, state: SongsState, memory: KeptPartsMemory) -> BoolArray:
-        now, behind = memory.tokens()
+    def allowed(self, state: SongsState, memory: KeptSongPartsMemory) -> BoolArray:
+        now, after = memory.tokens()
         if (now != FREE).all():
             return self._tokens == now
         targets = memory.targets
-        free = (behind == FREE) | (self._tokens == behind)  # [B, V]
+        free = (after == FREE) | (self._tokens == after)  # [B, V]
         part = np.maximum(state.part, 0)[:, None]
         free |= np.take_along_axis(targets, part, axis=1) & self._in_part
         parts = self.grammar.slices["Part"]

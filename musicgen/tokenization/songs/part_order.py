@@ -15,8 +15,8 @@ from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.instruments import find_named
 from musicgen.tokenization.part_order import (
-    BARS_BEHIND,
     NO_TOKENS,
+    NUM_FOLLOWING_BARS,
     ConditioningTokens,
     PartOrder,
 )
@@ -132,7 +132,7 @@ class SongsPartOrder(PartOrder):
         bars = self._split_bars(ids)
         bars_of_all_parts = self._split_bars(self.lead(self.tokenizer.encode(score), leads)[:-1])
         last = len(bars_of_all_parts) if end is None else int(np.searchsorted(lines, stop))
-        behind = bars_of_all_parts[last : last + BARS_BEHIND]
+        following = bars_of_all_parts[last : last + NUM_FOLLOWING_BARS]
         bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
         conditioning: list[int] = []
         for bar, line in zip(bars[:last], lines.tolist(), strict=False):
@@ -141,9 +141,9 @@ class SongsPartOrder(PartOrder):
                 conditioning.append(-1)
         conditioning.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
         ids, stop = np.array(conditioning), int(lines[last])
-        behind_ids = np.concatenate([NO_TOKENS, *behind])
+        following_ids = np.concatenate([NO_TOKENS, *following])
         return ConditioningTokens(
-            ids, roles, targets, start, stop, report.places, rules, behind_ids
+            ids, roles, targets, start, stop, report.places, rules, following_ids
         )
 
     def _split_bars(self, tokens: IntArray) -> list[IntArray]:

@@ -1,6 +1,7 @@
-"""The figure with which a piano begins that has no bars to go on from, such as an arpeggio.
+"""The first bar of an accompaniment for a prompt without one, such as an arpeggio.
 
-Without it a model writes block chords. A composed bar in the prompt shows it another texture.
+Without it, a model accompanies a tune with block chords. A composed bar in the prompt shows it
+another texture.
 """
 
 from collections.abc import Sequence
@@ -21,12 +22,12 @@ from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_inde
 from musicgen.tokenization.part_order import ConditioningTokens
 from musicgen.tokenization.vocabulary import IntArray, within
 
-FIGURES = {
+TEXTURES_BY_METRE = {
     "4/4": ("arpeggio", "rolling", "alberti", "tenths", "stride", "block"),
     "3/4": ("lyric", "arpeggio", "flowing", "waltz", "held"),
     "6/8": ("lyric", "arpeggio", "barcarolle", "rocking"),
 }
-"""Textures of the composer from which one is drawn, by time signature."""
+"""Names of the composer's textures from which one is drawn, by time signature."""
 
 _METRES = {metre.name: metre for metre in (FOUR_FOUR, THREE_FOUR, SIX_EIGHT)}
 _HALF_BARS = {"2/4": "4/4", "3/8": "6/8"}  # time signatures with half of the bar of another
@@ -34,16 +35,16 @@ _STEPS_PER_BEAT = 4
 _TONIC_WEIGHT = 1.25  # most pieces begin with the tonic chord
 
 
-def with_figure(
+def with_first_bar(
     tokenizer: Tokenizer,
     kept_score: Score,
     conditioning: ConditioningTokens,
     rng: np.random.Generator,
 ) -> ConditioningTokens:
-    """Return conditioning tokens in which the target part begins with a bar of a drawn figure.
+    """Return conditioning tokens in which a piano, the target part, begins with a composed bar.
 
-    That is the first bar that the kept parts begin in its first half; before it the target rests.
-    The tokens stay as they are if the target is no piano, or no figure has this time signature.
+    It is the first bar in whose first half a kept part begins; before it the piano rests. The
+    tokens are unchanged if the target part is no piano, or no texture has this time signature.
 
     Args:
         kept_score: the kept parts, as the tokens hold them.
@@ -64,31 +65,33 @@ def with_figure(
         chords = [chord_below(kept[(kept["onset"] >= line) & (kept["onset"] < end)], key)]
     signature = kept_score.time_signature_at(line)
     metre = f"{signature.numerator}/{signature.denominator}"
-    notes = draw_figure(rng, metre, chords, kept_score.ticks_per_beat)
+    notes = draw_bar(rng, metre, chords, kept_score.ticks_per_beat)
     if notes is None:
         return conditioning
     notes["onset"] += line
     markers = [] if given else [Marker(line, chords[0].marker)]
     alone = replace(kept_score, tracks=[replace(tracks[0], notes=notes)], markers=markers)
-    figure = _parts_of_bar(tokenizer, tokenizer.encode(alone), number)
-    before, behind = np.split(conditioning.ids, np.flatnonzero(conditioning.ids == FREE)[[number]])
-    ids = np.concatenate([before[before != FREE], figure, behind[1:]])
+    composed = _parts_of_bar(tokenizer, tokenizer.encode(alone), number)
+    before, after = np.split(conditioning.ids, np.flatnonzero(conditioning.ids == FREE)[[number]])
+    ids = np.concatenate([before[before != FREE], composed, after[1:]])
     return conditioning._replace(ids=ids)
 
 
-def draw_figure(
+def draw_bar(
     rng: np.random.Generator, metre: str, chords: Sequence[Chord], ticks_per_beat: int
 ) -> NoteArray | None:
-    """Return the notes of a bar, from tick 0 on; None: no figure has this time signature.
+    """Return the notes of a bar in a drawn texture, from tick 0 on.
+
+    None: no texture has this time signature.
 
     Args:
         metre: a time signature, such as 3/4.
         chords: of the bar, of which the first and the last are played.
     """
     name = _HALF_BARS.get(metre, metre)
-    if name not in FIGURES:
+    if name not in TEXTURES_BY_METRE:
         return None
-    draw, _ = TEXTURES[name][pick(rng, FIGURES[name])]
+    draw, _ = TEXTURES[name][pick(rng, TEXTURES_BY_METRE[name])]
     texture = draw(rng, 2)
     end = _METRES[name].bar // (2 if metre in _HALF_BARS else 1)
     of_bar = tuple(dict.fromkeys((chords[0], chords[-1])))  # one or two
@@ -115,7 +118,7 @@ def chord_below(tune: NoteArray, key: Key) -> Chord:
 
 
 def _first_bar(score: Score, notes: NoteArray) -> tuple[int, int, int]:
-    """Return number, first tick and end of the first bar that notes begin in its first half."""
+    """Return number, first tick and end of the first bar in whose first half notes begin."""
     lines = score.bar_starts()
     first = int(notes["onset"].min())
     number = int(np.searchsorted(lines, first, side="right")) - 1

@@ -1,11 +1,11 @@
-"""The figure with which a piano begins: its tones and times, where it stands, and what draws it."""
+"""The composed first bar of a piano: its tones and times, where it is, and what draws it."""
 
 import numpy as np
 import pytest
 
 from musicgen.composer.draw import generator
 from musicgen.composer.harmony import Chord
-from musicgen.generation.figures import FIGURES, chord_below, draw_figure
+from musicgen.generation.accompaniment import TEXTURES_BY_METRE, chord_below, draw_bar
 from musicgen.midi import Score, TimeSignature, Track, loads, notes_from
 from musicgen.midi.key import Key
 from tests.generation.builders import music_model
@@ -18,8 +18,8 @@ BEATS = {"4/4": 4, "2/4": 2, "3/4": 3, "6/8": 3, "3/8": 1.5}
 
 @pytest.mark.parametrize("metre", BEATS)
 @pytest.mark.parametrize("chords", [[C], [C, G7]], ids=["one chord", "two chords"])
-def test_figures_are_of_the_chords_and_within_their_bar(metre, chords):
-    drawn = [draw_figure(generator(seed), metre, chords, 480) for seed in range(40)]
+def test_bars_are_of_the_chords_and_within_their_bar(metre, chords):
+    drawn = [draw_bar(generator(seed), metre, chords, 480) for seed in range(40)]
     tones = {pitch for chord in chords for pitch in chord.pitch_classes}
     for notes in drawn:
         assert {*(notes["pitch"] % 12).tolist()} <= tones
@@ -30,9 +30,9 @@ def test_figures_are_of_the_chords_and_within_their_bar(metre, chords):
     assert len({tuple(notes.tolist()) for notes in drawn}) >= 4
 
 
-def test_other_time_signatures_have_no_figure():
-    assert {*FIGURES} == {"4/4", "3/4", "6/8"}
-    assert draw_figure(generator(0), "5/4", [C], 480) is None
+def test_other_time_signatures_have_no_texture():
+    assert {*TEXTURES_BY_METRE} == {"4/4", "3/4", "6/8"}
+    assert draw_bar(generator(0), "5/4", [C], 480) is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def piano_of(piece):
 def test_it_stands_in_the_first_bar_that_the_tune_begins(upbeat, begin):
     model, options = music_model(SONGS), {"keep": "voice", "chords": "G"}
     pieces = [model.generate(tune(upbeat=upbeat), seed=seed, **options)[0] for seed in range(6)]
-    figures = set()
+    bars = set()
     for piece in pieces:
         bar = (piano_of(piece)["onset"] // 480 >= begin) & (
             piano_of(piece)["onset"] // 480 < begin + 3
@@ -77,11 +77,11 @@ def test_it_stands_in_the_first_bar_that_the_tune_begins(upbeat, begin):
         notes = piano_of(piece)[bar]
         assert notes["onset"].min() == 480 * begin == piano_of(piece)["onset"].min()
         assert {*(notes["pitch"] % 12).tolist()} <= {7, 11, 2}
-        figures.add(tuple(notes["pitch"].tolist()))
+        bars.add(tuple(notes["pitch"].tolist()))
         file = loads(piece.midi_file()[0])
         assert np.isin(notes["pitch"], file.tracks[1].notes["pitch"]).all()
         SONGS.grammar().start(piece.tokens[None])
-    assert len(figures) >= 3
+    assert len(bars) >= 3
     (again,) = model.generate(tune(upbeat=upbeat), seed=0, **options)
     assert again.tokens.tolist() == pieces[0].tokens.tolist()
 
