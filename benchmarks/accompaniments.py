@@ -80,7 +80,7 @@ def accompanied(
             ["voice"],
             bars=(0, None),
             markers=[],
-            figure=generator(number) if has_figure else None,
+            rng=generator(number) if has_figure else None,
         )
         for number, (score, _) in enumerate(songs)
     ]

@@ -1,6 +1,7 @@
 """Continue prompts: python generate.py prompt=FILE_OR_FOLDER [bars=16 num_samples=4 out=DIR]."""
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -14,6 +15,7 @@ from musicgen.cli.arguments import command
 from musicgen.cli.output import make_folder, set_up_cpu
 from musicgen.console import console, log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
+from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation import generated_files
 from musicgen.evaluation.originality import (
@@ -61,35 +63,53 @@ def main(cfg: DictConfig) -> None:
     batch = min(decoding.batch_size, decoding.num_samples * len(prompts))
     set_up_cpu(decoded=batch * parameter_count(model.model))
     names = generated_files.file_names(prompts, decoding.num_samples)
-    done: Done = {}
     out = make_folder(cfg.out, "generated")
     with remove_if_empty(out):
-        for name in (MANIFEST, *names.values()):
-            if (out / name).exists():
-                raise UserError(f"{out / name} exists already; give another folder with out=DIR")
-        start = time.monotonic()
+        refuse_existing(out, [MANIFEST, *names.values()])
+        start, done = time.monotonic(), Done()
         try:
-            with progress_bar("{task.completed:,} tokens") as progress:
-                bar = progress.add_task("generating", total=None)
-                on_step = partial(progress.advance, bar)
-                sampler = Sampler(model.model, model.tokenizer, request, on_step=on_step, warn=warn)
-                for piece in sampler.continuations(prompts):
-                    name = names[piece.prompt, piece.sample]
-                    written = piece.midi_file(cfg.keep_prompt)
-                    write_bytes(out / name, written.data)
-                    done[name] = piece, written
-                    if soundfont:
-                        soundfont.write_wav(loads(written.data), (out / name).with_suffix(".wav"))
-                    progress.update(bar, description=f"{len(done)} of {len(names)} pieces")
+            for piece in continuations(model, request, prompts):
+                name = names[piece.prompt, piece.sample]
+                written = piece.midi_file(cfg.keep_prompt)
+                write_bytes(out / name, written.data)
+                done[name] = piece, written
+                if soundfont:
+                    soundfont.write_wav(loads(written.data), (out / name).with_suffix(".wav"))
         finally:  # also if the command is stopped
             if done:
-                pieces = {name: done[name] for name in names.values() if name in done}
-                music = {name: piece.new_on_grid for name, (piece, _) in pieces.items()}
-                matches = None
-                if training_data is not None:
-                    matches = training_matches(training_data, music, 0)
+                in_order = {name: done[name] for name in names.values() if name in done}
+                matches = find_matches(in_order, training_data)
                 seconds = time.monotonic() - start
-                write_report(cfg, model, request, pieces, notices, matches, out, seconds)
+                write_report(cfg, model, request, in_order, notices, matches, out, seconds)
+
+
+def refuse_existing(folder: Path, names: Sequence[str]) -> None:
+    """Raise `UserError` if a folder has one of the files already."""
+    for name in names:
+        if (folder / name).exists():
+            raise UserError(f"{folder / name} exists already; give another folder with out=DIR")
+
+
+def continuations(
+    model: MusicModel, request: GenerationRequest, prompts: list[Prompt]
+) -> Iterator[Continuation]:
+    """Yield continuations as they finish, and show a progress bar."""
+    num_pieces = request.decoding.num_samples * len(prompts)
+    with progress_bar("{task.completed:,} tokens") as progress:
+        bar = progress.add_task("generating", total=None)
+        on_step = partial(progress.advance, bar)
+        sampler = Sampler(model.model, model.tokenizer, request, on_step=on_step, warn=warn)
+        for number, piece in enumerate(sampler.continuations(prompts), start=1):
+            yield piece
+            progress.update(bar, description=f"{number} of {num_pieces} pieces")
+
+
+def find_matches(done: Done, training_data: EncodedCorpus | None) -> TrainingMatches | None:
+    """Return the longest matches of new music with the training set; None: it is not searched."""
+    if training_data is None:
+        return None
+    music = {name: piece.new_on_grid for name, (piece, _) in done.items()}
+    return training_matches(training_data, music, 0)
 
 
 def write_report(
@@ -153,8 +173,10 @@ def read_prompts(
         sources: Any = piece_readers(data, data.split(cfg.prompt))
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
-    default = None if request.piece.is_whole_piece else PROMPT_BARS
-    prompts, errors, bars = [], [], default if cfg.prompt_bars == "auto" else cfg.prompt_bars
+    bars = cfg.prompt_bars
+    if bars == "auto":
+        bars = None if request.piece.is_whole_piece else PROMPT_BARS
+    prompts, errors = [], []
     for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
             prompts.append(

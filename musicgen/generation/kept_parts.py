@@ -77,7 +77,10 @@ def kept_prompt(
         piece=parts_on_grid(tokenizer, score, roles, {*roles}),
         summary=describe(score, kept_score, conditioning),
         source=SourceFile(name, data, end_tick=first),
-        playback=Playback(velocities=median_velocities(tokenizer, score, roles, targets)),
+        playback=Playback(
+            velocities=median_velocities(tokenizer, score, roles, targets),
+            performance=performance_of(tokenizer, source, conditioning, lines),
+        ),
         kept=kept,
     )
 
@@ -122,15 +125,18 @@ def describe(
     return QuantizationSummary(num_notes, kept_score.num_notes, rules=[*conditioning.rules])
 
 
-def with_performance(prompt: Prompt) -> Prompt:
-    """Return a prompt that keeps parts of a piece, with the way in which the piece is played."""
-    kept, tokenizer = prompt.kept, prompt.tokenizer
-    assert kept is not None
-    source, conditioning = kept.source, kept.conditioning
-    lines, _, _ = bars_to_write(source, prompt.name, (0, None))
+def performance_of(
+    tokenizer: Tokenizer, source: Score, conditioning: ConditioningTokens, lines: Sequence[int]
+) -> Performance | None:
+    """Return how a piece is played of which parts are kept; None if it has no notes.
+
+    Args:
+        source: the piece as it was read.
+        lines: ticks of all its bar lines.
+    """
     lines_in_bars = relocate(np.array(lines), conditioning.places)
     ticks, in_bars = conditioning.places
-    performance = Performance.of(
+    return Performance.of(
         source,
         tokenizer.normalise_rhythm(source),
         conditioning.roles,
@@ -143,7 +149,6 @@ def with_performance(prompt: Prompt) -> Prompt:
         has_kept=True,
         has_deviations=not is_notated(source),
     )
-    return replace(prompt, playback=replace(prompt.playback, performance=performance))
 
 
 def bars_to_write(

@@ -17,7 +17,7 @@ from musicgen.generation.beats import AUTO, FILE, on_beats, pace_of
 from musicgen.generation.constraints import Constraint
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias
-from musicgen.generation.kept_parts import kept_prompt, with_performance
+from musicgen.generation.kept_parts import kept_prompt
 from musicgen.generation.logits_processors import Processor
 from musicgen.generation.make_prompt import empty_prompt, make_prompt
 from musicgen.generation.prompt import Prompt, tracks_with_notes
@@ -159,18 +159,13 @@ class MusicModel:
             score, data = read_with_data(music) if is_path else (as_score(music), None)
             name = name or (music_name(Path(music)) if is_path else "prompt")
             score, data, found = on_beats(score, data, beats)
-            tempo = piece.tempo
-            if tempo is None and found.source != FILE:
-                tempo = pace_of(score, prompt_bars)
-            if piece.key is not None and not piece.is_whole_piece:
-                raise ParameterError("key", piece.key, KEY_OF_PROMPT)
             if piece.is_whole_piece:
-                score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
-                return self._kept_prompt(score, data, name, prompt_bars, request, performance)
-            score, tune_part = self.tokenizer.part_order.name_tune(score)
-            written = self._with_chords(self.tokenizer.normalise_rhythm(score))
-            prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
-            prompt = replace(prompt, source=replace(prompt.source, tune_part=tune_part))
+                prompt = self._kept_prompt(score, data, name, prompt_bars, request)
+            else:
+                tempo = piece.tempo
+                if tempo is None and found.source != FILE:
+                    tempo = pace_of(score, prompt_bars)
+                prompt = self._first_bars(score, data, name, prompt_bars, piece, tempo)
         programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
         if prompt.source.tune_part is not None:
             programs = {prompt.source.tune_part: PIANO} | programs
@@ -180,10 +175,28 @@ class MusicModel:
         return replace(prompt, playback=playback)
 
     def _empty_prompt(self, piece: PieceParams) -> Prompt:
+        """Return a prompt without music."""
         if piece.is_whole_piece:
             raise UserError("keep writes to parts of a piece; give one as the prompt")
         chord = None if piece.progression is None else piece.progression[0][0]
         return empty_prompt(self.tokenizer, piece.tempo, piece.key_signatures, chord)
+
+    def _first_bars(
+        self,
+        score: Score,
+        data: bytes | None,
+        name: str,
+        prompt_bars: int | None,
+        piece: PieceParams,
+        tempo: float | None,
+    ) -> Prompt:
+        """Return the first bars of a piece; None for `prompt_bars` keeps all of them."""
+        if piece.key is not None:
+            raise ParameterError("key", piece.key, KEY_OF_PROMPT)
+        score, tune_part = self.tokenizer.part_order.name_tune(score)
+        written = self._with_chords(self.tokenizer.normalise_rhythm(score))
+        prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
+        return replace(prompt, source=replace(prompt.source, tune_part=tune_part))
 
     def _kept_prompt(
         self,
@@ -192,14 +205,15 @@ class MusicModel:
         name: str,
         prompt_bars: int | None,
         request: GenerationRequest,
-        performance: str,
     ) -> Prompt:
+        """Return what `keep` and `rewrite` leave of a whole piece."""
         piece = request.piece
         check_int("prompt_bars", prompt_bars, 0, none_means="none of the target parts")
         if piece.rewritten_bars and prompt_bars is not None:
             raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
         bars = piece.rewritten_bars or (prompt_bars or 0, None)
-        prompt = kept_prompt(
+        score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
+        return kept_prompt(
             self.tokenizer,
             score,
             name,
@@ -210,7 +224,6 @@ class MusicModel:
             data=data,
             rng=generator(request.decoding.seed, name) if bars == (0, None) else None,
         )
-        return with_performance(prompt) if performance == "prompt" else prompt
 
     def _with_chords(self, score: Score) -> Score:
         """Return a score with its chords, from the source that training used."""
