@@ -164,8 +164,17 @@ class Layer(nn.Module):
         if self.span is not None:
             mask = mask._replace(span=self.span(positions))
         decay = None if self.token_decay is None else self.token_decay(y)  # [B, L, H]
-        options = {"state": before, "return_state": return_state, "overwrite": overwrite}
-        mixed, after = self.attention(q, k, v, code, mask, token_decay=decay, **options)
+        mixed, after = self.attention(
+            q,
+            k,
+            v,
+            code,
+            mask,
+            token_decay=decay,
+            state=before,
+            return_state=return_state,
+            overwrite=overwrite,
+        )
         x = x + self.dropout(self.out(mixed.flatten(2).to(x.dtype)))
         if self.norm_first:
             ff_input = self.ff_norm(x, key_mask)

@@ -15,7 +15,7 @@ from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_head import CopyHead
-from musicgen.models.copy_state import CopySettings, CopyState
+from musicgen.models.copy_state import CopySettings
 from musicgen.models.heads import SequenceHead, build_head
 from musicgen.models.inputs import build_inputs, with_recent
 from musicgen.models.layer import NORMS, Layer, LayerSettings, build_layers
@@ -209,8 +209,14 @@ class Transformer(nn.Module):
         x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
         if isinstance(self.head, SequenceHead):
             return self.head(x, key_mask)
-        options = {"targets": targets, "key_mask": key_mask}
-        return self._with_copies(self.head(x), x, tokens, positions, None, **options)[0]
+        logits = self.head(x)
+        if self.copy_head is None:
+            return logits
+        bars, start = self._copy_coordinate(tokens, positions, None), self._start(tokens, None)
+        log_p, _ = self.copy_head(
+            logits, x, tokens, bars, start, targets=targets, key_mask=key_mask
+        )
+        return log_p
 
     def forward_with_state(
         self,
@@ -233,15 +239,32 @@ class Transformer(nn.Module):
             last: return the logits after the last token only, [B, 1, V].
             overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
         """
-        options: dict[str, Any] = {"return_state": True, "overwrite": overwrite}
         x, after = self.hidden(
-            tokens, positions=positions, key_mask=key_mask, noise=noise, state=state, **options
+            tokens,
+            positions=positions,
+            key_mask=key_mask,
+            noise=noise,
+            state=state,
+            return_state=True,
+            overwrite=overwrite,
         )
         assert after is not None
         logits = self.head(x[:, -1:] if last else x)
-        options |= {"key_mask": key_mask, "settings": copy_settings}
-        logits, copied = self._with_copies(logits, x, tokens, positions, state, **options)
-        return logits, replace(after, copied=copied)
+        if self.copy_head is None:
+            return logits, after
+        log_p, copied = self.copy_head(
+            logits,
+            x,
+            tokens,
+            self._copy_coordinate(tokens, positions, state),
+            self._start(tokens, state),
+            key_mask=key_mask,
+            state=None if state is None else state.copied,
+            settings=copy_settings,
+            return_state=True,
+            overwrite=overwrite,
+        )
+        return log_p, replace(after, copied=copied)
 
     def hidden(
         self,
@@ -283,17 +306,19 @@ class Transformer(nn.Module):
         position_state = None if state is None else state.position
         if noise is None or isinstance(noise, NoiseKey):
             key = noise or NoiseKey((0,))
-            # Not len(tokens), which would be a constant in an exported graph.
-            options: dict[str, Any] = {"batch_size": tokens.shape[0], "state": position_state}
-            noise = self.position.draw(key, positions, positions.device, **options)
+            batch_size = tokens.shape[0]  # len(tokens) would be a constant in an exported graph
+            noise = self.position.draw(
+                key, positions, positions.device, batch_size=batch_size, state=position_state
+            )
         codes, position_state = self.position(positions, noise=noise, state=position_state)
         x = self.dropout(self.position.embed(x, positions))
         mask = AttentionMask(self.causal, key_mask)
         layer_states: list[Any] = []
         for i, (layer, code) in enumerate(zip(self.layers, codes, strict=True)):
             layer_state = None if state is None else state.layers[i]
-            arguments = (x, positions, code, mask, layer_state, return_state, overwrite)
-            x, layer_state = self._run_layer(layer, *arguments)
+            x, layer_state = self._run_layer(
+                layer, x, positions, code, mask, layer_state, return_state, overwrite
+            )
             layer_states.append(layer_state)
         if self.norm is not None:
             x = self.norm(x, key_mask)
@@ -306,11 +331,11 @@ class Transformer(nn.Module):
 
     def _embedded(self, tokens: Tensor, positions: Tensor, recent: Tensor | None) -> Tensor:
         """Return the sum of all inputs for each token, scaled: [B, L, D]."""
-        x = self.embedding(tokens)
         inputs: Any = self.inputs
-        for name, module in inputs.items():
-            if name not in ("embedding", "vector"):
-                x = x + module(module.read(positions, recent))
+        embedding, *others = inputs.values()
+        x = embedding(tokens)
+        for module in others:
+            x = x + module(module.read(positions, recent))
         return x * self.embedding_scale
 
     def _run_layer(self, layer: Any, *arguments: Any) -> tuple[Tensor, Any]:
@@ -319,21 +344,11 @@ class Transformer(nn.Module):
             return checkpoint(_run, layer, *arguments, use_reentrant=False)
         return layer(*arguments)
 
-    def _with_copies(
-        self,
-        logits: Tensor,
-        x: Tensor,
-        tokens: Tensor,
-        positions: Tensor | None,
-        state: ModelState | None,
-        **options: Any,
-    ) -> tuple[Tensor, CopyState | None]:
-        """Return the output and the state of the copy head; without one, the logits and None."""
-        if self.copy_head is None:
-            return logits, None
-        bars = self._positions(tokens, positions, state)[..., self.copy_column]
-        options["state"] = None if state is None else state.copied
-        return self.copy_head(logits, x, tokens, bars, self._start(tokens, state), **options)
+    def _copy_coordinate(
+        self, tokens: Tensor, positions: Tensor | None, state: ModelState | None
+    ) -> Tensor:
+        """Return the coordinate that the copy head reads, such as bars: [1|B, L]."""
+        return self._positions(tokens, positions, state)[..., self.copy_column]
 
     def _start(self, tokens: Tensor, state: ModelState | None) -> Tensor:
         """Return the number of tokens before these: [B]."""
