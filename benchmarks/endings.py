@@ -16,7 +16,7 @@ import numpy as np
 import musicgen
 from benchmarks import measure
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.generation.constraints.build import key_of
+from musicgen.generation.constraints.closing import key_of
 from musicgen.generation.continuation import Continuation
 from musicgen.midi import NoteArray, Score, find_music, pitched_notes, read
 from musicgen.midi.key import Key

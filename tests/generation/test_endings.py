@@ -6,8 +6,12 @@ import torch
 import musicgen
 from benchmarks.endings import ends_on_tonic, has_pile, last_bar
 from musicgen.data.corpora import BachChorales
-from musicgen.generation.constraints.build import key_of
-from musicgen.generation.constraints.closing import LastChordOfBars, last_pitches, tonic_pitches
+from musicgen.generation.constraints.closing import (
+    LastChordOfBars,
+    key_of,
+    last_pitches,
+    tonic_pitches,
+)
 from musicgen.generation.constraints.end import EndBy
 from musicgen.midi import TICKS_PER_BEAT, KeySignature, pitched_notes, read
 from musicgen.midi.key import Key, find_key

@@ -9,17 +9,69 @@ import torch
 from torch import Tensor
 
 from musicgen.generation.constraints.base import Constraint
-from musicgen.midi.key import Key
+from musicgen.generation.prompt import Prompt
+from musicgen.generation.request import GenerationRequest
+from musicgen.metrics.descriptors import in_key_share
+from musicgen.midi.key import Key, find_key
+from musicgen.midi.roles import pitched_notes
 from musicgen.tokenization.bar_grammar import BarGrammar, BarState
+from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.frames import NUM_VOICES
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar, ChoraleState
-from musicgen.tokenization.grammar import BoolArray, Grammar
+from musicgen.tokenization.chords.symbols import ROOTS, chord_index
+from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar
 from musicgen.tokenization.vocabulary import IntArray
 
 TRIAD, ROOT = (0, 4, 7), (0,)
 """Semitones above the tonic of a major key; a minor key has the third a semitone lower."""
 BASS = 48
 """Pitches below C3 are the tonic: it is the lowest note of 96 of 100 last chords of songs."""
+
+# A signature of C is ignored if the share of notes in the key that the notes have exceeds the share
+# in C by more than this. So it is in 72 of 120 songs of POP909 with this signature.
+_CONTRADICTION = 0.2
+
+
+def key_of(prompt: Prompt) -> Key | None:
+    """Return the key at the end of a prompt, one of the two of its key signature if it has one.
+
+    A signature of C is ignored if the notes contradict it: sequencers write C if no key is set.
+    """
+    score, notes = prompt.score, pitched_notes(prompt.score)
+    fifths = score.key_signatures[-1].fifths if score.key_signatures else None
+    if fifths == 0:
+        shares = [in_key_share(score, key) for key in (find_key(notes), Key(0, major=True))]
+        fifths = None if shares[0] - shares[1] > _CONTRADICTION else 0
+    return find_key(notes, fifths)
+
+
+def last_chord_constraints(
+    tokenizer: Tokenizer,
+    grammar: Grammar[Any],
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+) -> list[Constraint]:
+    """Return the constraint that a closed piece ends on the tonic chord of its prompt's key."""
+    keys = [key_of(prompt) for prompt in prompts]
+    end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
+    if isinstance(grammar, BarGrammar):
+        start = end - [prompt.bar_length for prompt in prompts]
+        return [LastChordOfBars(grammar, start, last_pitches(keys, tokenizer.pitches))]
+    if isinstance(grammar, ChoraleGrammar):
+        start = end - tokenizer.steps_per_beat
+        chord, bass = (tonic_pitches(keys, tokenizer.pitches, each) for each in (TRIAD, ROOT))
+        of_voices = np.stack([*(NUM_VOICES - 1) * [chord], bass], axis=1)
+        return [LastChordOfChorale(grammar, start, of_voices)]
+    return []
+
+
+def closing_chord(prompt: Prompt, end: int | None) -> IntArray:
+    """Return grid step and index of the tonic chord of the prompt's key in the last bar. [N, 2]"""
+    key = key_of(prompt)
+    if key is None or end is None:
+        return np.empty((0, 2), np.int64)
+    tonic = chord_index(f"{ROOTS[key.tonic]}_{'M' if key.major else 'm'}")
+    return np.array([[end - prompt.bar_length, tonic]])
 
 
 def tonic_pitches(
