@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 WRONG_SETTINGS = (
-    *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
 )
 """What a class raises for settings of other types, or of sizes beyond the memory."""
 

@@ -21,7 +21,12 @@ from musicgen.position import PositionalEncoding
 from musicgen.tokenization.base import Tokenizer
 
 _ALLOWED = (
-    *(Transformer, PositionalEncoding, Attention, GaussianSpan, FeatureMap, SequenceHead),
+    Transformer,
+    PositionalEncoding,
+    Attention,
+    GaussianSpan,
+    FeatureMap,
+    SequenceHead,
     Tokenizer,
 )
 _trusted = {"musicgen"}  # modules whose classes may be built; `trust` adds those of the user

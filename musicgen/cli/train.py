@@ -35,31 +35,13 @@ from musicgen.validation import check_int
 
 def main(cfg: DictConfig) -> float | None:
     """Build, fit and test a model; return the best validation score for sweeps, if there is one."""
-    # Users cannot act on the libraries' warnings about each other.
-    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
-    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    silence_libraries()
     set_up_cpu()
-    check_int("seed", cfg.seed, 0, maximum=2**32 - 1)  # numpy's
-    check_int("trainer.accumulate_grad_batches", cfg.trainer.accumulate_grad_batches)
+    check_settings(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
-    with parameter_of("sampling"):  # now, not only after training
-        SamplingParams(**cfg.sampling)
-    uses_muon = cfg.optimizer._target_.endswith(".MuonAdamW")
-    if uses_muon and str(cfg.trainer.get("strategy")).startswith("fsdp"):
-        raise UserError(
-            "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; give "
-            "optimizer=adamw"
-        )
     module, data, notes = build_training(cfg)
     recorder = RunRecorder(cfg, Path(cfg.paths.output_dir))
-    callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
-    loggers = [instantiate(logger) for logger in (cfg.logger or {}).values()]
-    trainer: pl.Trainer = instantiate(cfg.trainer, callbacks=[recorder, *callbacks], logger=loggers)
-    trainer.strategy.checkpoint_io = AtomicCheckpointIO()
-    for logger in loggers:
-        if not isinstance(logger, CSVLogger):  # the run's folder has config.yaml
-            logger.log_hyperparams(module.content.config)
+    trainer = build_trainer(cfg, module, recorder)
     if cfg.print_config and trainer.is_global_zero:
         console.print(config_tree(cfg))
     with record_run(recorder) if trainer.is_global_zero else nullcontext():
@@ -72,6 +54,39 @@ def main(cfg: DictConfig) -> float | None:
         validate_and_test(cfg, trainer, module, data)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return None if score is None else float(score)
+
+
+def silence_libraries() -> None:
+    """Hide the libraries' warnings about each other, on which users cannot act."""
+    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
+    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def check_settings(cfg: DictConfig) -> None:
+    """Raise `UserError` for wrong settings that would otherwise be found late."""
+    check_int("seed", cfg.seed, 0, maximum=2**32 - 1)  # the largest seed of numpy
+    check_int("trainer.accumulate_grad_batches", cfg.trainer.accumulate_grad_batches)
+    with parameter_of("sampling"):  # else they are checked after training
+        SamplingParams(**cfg.sampling)
+    uses_muon = cfg.optimizer._target_.endswith(".MuonAdamW")
+    if uses_muon and str(cfg.trainer.get("strategy")).startswith("fsdp"):
+        raise UserError(
+            "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; give "
+            "optimizer=adamw"
+        )
+
+
+def build_trainer(cfg: DictConfig, module: TrainingModule, recorder: pl.Callback) -> pl.Trainer:
+    """Return Lightning's Trainer with the configured callbacks and loggers."""
+    callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
+    loggers = [instantiate(logger) for logger in (cfg.logger or {}).values()]
+    trainer: pl.Trainer = instantiate(cfg.trainer, callbacks=[recorder, *callbacks], logger=loggers)
+    trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+    for logger in loggers:
+        if not isinstance(logger, CSVLogger):  # the run's folder has config.yaml
+            logger.log_hyperparams(module.content.config)
+    return trainer
 
 
 def validate_and_test(
@@ -175,7 +190,7 @@ def hold_folder(folder: Path, *, resumed: bool) -> Iterator[None]:
 def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRecorder) -> None:
     """Train; log the next commands, or if training is interrupted, the one that continues it."""
     trust = trust_argument(module.content.config)
-    own = [trust] if trust else []
+    trust_arguments = [trust] if trust else []
     start = time.monotonic()
     try:
         with out_of_memory_named(), restoring_named(recorder.cfg.resume):
@@ -183,7 +198,7 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
     except BaseException as error:
         can_continue = recorder.steps_taken or isinstance(error, KeyboardInterrupt | SystemExit)
         if can_continue and trainer.is_global_zero and (recorder.folder / LAST).is_file():
-            log(f"to continue: {resume_command(recorder.folder, *own)}")
+            log(f"to continue: {resume_command(recorder.folder, *trust_arguments)}")
         if isinstance(error, SystemExit) and error.code == 1:  # Lightning exits on Ctrl-C
             raise KeyboardInterrupt from None
         raise
@@ -192,11 +207,11 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
     log(f"ended at step {trainer.global_step:,}, after {time.monotonic() - start:,.1f} s")
     if isinstance(data, MusicDataModule):
         folder = shlex.quote(str(recorder.folder))
-        generate = f"{command('generate')} checkpoint={folder} prompt=song.mid"
-        log(f"to generate with it: {' '.join((generate, *own))}")
-        log(f"to evaluate it: {' '.join((command('evaluate'), folder, *own))}")
-    longer = resume_command(recorder.folder, *longer_training(trainer, recorder.cfg), *own)
-    log(f"to train it longer: {longer}")
+        generate = [command("generate"), f"checkpoint={folder}", "prompt=song.mid"]
+        log(f"to generate with it: {' '.join([*generate, *trust_arguments])}")
+        log(f"to evaluate it: {' '.join([command('evaluate'), folder, *trust_arguments])}")
+    longer = longer_training(trainer, recorder.cfg)
+    log(f"to train it longer: {resume_command(recorder.folder, *longer, *trust_arguments)}")
 
 
 def longer_training(trainer: pl.Trainer, cfg: DictConfig) -> list[str]:

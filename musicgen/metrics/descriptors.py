@@ -18,12 +18,20 @@ GROOVE_STEPS = 64  # positions in a bar, as in MusDr
 CLASHES = (1, 11)  # semitones and major sevenths, plus any number of octaves
 
 _PITCHED = (
-    *("pitch_range", "n_pitches_used", "n_pitch_classes_used", "polyphony", "polyphony_rate"),
-    *("pitch_entropy", "pitch_class_entropy", "scale_consistency"),
+    "pitch_range",
+    "n_pitches_used",
+    "n_pitch_classes_used",
+    "polyphony",
+    "polyphony_rate",
+    "pitch_entropy",
+    "pitch_class_entropy",
+    "scale_consistency",
 )
 _TIMES = (
-    *("empty_beat_rate", "groove_consistency"),
-    *("drum_in_pattern_rate", "drum_pattern_consistency"),
+    "empty_beat_rate",
+    "groove_consistency",
+    "drum_in_pattern_rate",
+    "drum_pattern_consistency",
 )
 
 

@@ -19,9 +19,23 @@ FRAME_RATE = 40
 """Frames a second."""
 
 FEATURES = (
-    *("notes", "loudness", "low notes", "middle notes", "high notes", "bass", "top", "length"),
-    *("time to the next onset", "harmony within .5 s", "harmony within 1 s", "new bass"),
-    *("harmony within 2 s", "sounding notes", "bass drum", "snare drum", "other drums"),
+    "notes",
+    "loudness",
+    "low notes",
+    "middle notes",
+    "high notes",
+    "bass",
+    "top",
+    "length",
+    "time to the next onset",
+    "harmony within .5 s",
+    "harmony within 1 s",
+    "new bass",
+    "harmony within 2 s",
+    "sounding notes",
+    "bass drum",
+    "snare drum",
+    "other drums",
 )
 """What a frame holds. Harmony is one minus the similarity of the pitch classes before and after."""
 

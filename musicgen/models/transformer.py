@@ -168,7 +168,7 @@ class Transformer(nn.Module):
             self.copy_head = build(**settings)
         names, name = self.coordinate_names, self.copy_head.coordinate
         if name not in names:
-            names = (*("index", "time"), *names[2:], name)
+            names = ("index", "time", *names[2:], name)
         self.coordinate_names, self.copy_column = names, names.index(name)
         self.num_position_columns = max(self.num_position_columns, self.copy_column + 1)
 

@@ -31,25 +31,25 @@ from musicgen.report.markup import asset, embedded_json, render_page, text
 from musicgen.tokenization.base import Tokenizer
 
 WORKER_SCRIPTS = (
-    *(
-        "scores",
-        "midi_reader",
-        "midi_writer",
-        "quantization",
-        "chords",
-        "progression",
-        "sampling",
-        "grammar",
-    ),
-    *(
-        "coordinates",
-        "bar_tokenizer",
-        "bar_grammar",
-        "chorale_tokenizer",
-        "chorale_voices",
-        "chorale_grammar",
-    ),
-    *("performance", "prompt", "model", "composer", "worker"),
+    "scores",
+    "midi_reader",
+    "midi_writer",
+    "quantization",
+    "chords",
+    "progression",
+    "sampling",
+    "grammar",
+    "coordinates",
+    "bar_tokenizer",
+    "bar_grammar",
+    "chorale_tokenizer",
+    "chorale_voices",
+    "chorale_grammar",
+    "performance",
+    "prompt",
+    "model",
+    "composer",
+    "worker",
 )
 REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
 PAGE_SCRIPTS = (

@@ -13,9 +13,9 @@ from musicgen.tokenization.quantization_report import QuantizationReport
 from musicgen.tokenization.vocabulary import IntArray
 
 TIME_SIGNATURES = (
-    *("4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8"),
-    *("3/8", "3/2", "2/2", "6/4", "9/4", "2/8", "4/2"),
-)
+    "4/4", "3/4", "2/4", "6/8", "9/8", "12/8", "5/4", "7/8", "3/8", "3/2", "2/2", "6/4", "9/4",
+    "2/8", "4/2",
+)  # fmt: skip
 """The time signatures of nearly all music with bars."""
 
 COMMON_TIME = (4, 4)

@@ -23,9 +23,9 @@ from musicgen.validation import check_float
 POSITIONS_PER_BEAT = 12
 # In positions: the printed values with dots, doubled dots and triplets; then ties.
 DURATIONS = (
-    *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 18, 20, 21, 24, 27, 28, 30, 32, 33),
-    *(36, 40, 42, 45, 48, 54, 60, 66, 72, 84, 96, 108, 120, 144, 168, 192),
-)
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 18, 20, 21, 24, 27, 28, 30, 32, 33,
+    36, 40, 42, 45, 48, 54, 60, 66, 72, 84, 96, 108, 120, 144, 168, 192,
+)  # fmt: skip
 NUM_PITCHES = 128  # MIDI pitches: a voice of `GridNotes` is 128 part + pitch
 
 
