@@ -25,7 +25,7 @@ LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")
 _MOST_ARGUMENTS = 2**17  # bytes of `OVERRIDES`
-_FOLDER = "config.json"  # of a model that `save_pretrained` wrote
+_MODEL_CONFIG = "config.json"  # of a model that `save_pretrained` wrote
 FORMAT_VERSION = 3  # of checkpoints
 
 
@@ -140,7 +140,7 @@ def find_run(name: str) -> Path:
 
     Debug runs do not count for `auto`.
     """
-    folder = _newest("run") if name == "auto" else Path(name).expanduser()
+    folder = _newest_run() if name == "auto" else Path(name).expanduser()
     if folder.name == LAST.name:
         folder = folder.parent.parent
     if not (folder / LAST).is_file():
@@ -154,7 +154,7 @@ def find_run(name: str) -> Path:
 
 def shipped_models() -> list[str]:
     """Return the names of the models of the package, the default first."""
-    found = (path.parent.name for path in PRETRAINED.glob(f"*/{_FOLDER}"))
+    found = (path.parent.name for path in PRETRAINED.glob(f"*/{_MODEL_CONFIG}"))
     return sorted(found, key=lambda name: (name != DEFAULT_MODEL, name))
 
 
@@ -167,9 +167,9 @@ def find_checkpoint(name: str, setting: str = "checkpoint") -> Path:
             checkpoint, without debug runs and runs of another version of musicgen.
     """
     if name == "latest":
-        return _best(_newest("checkpoint") / "checkpoints")
+        return _best(_newest_run(with_checkpoint=True) / "checkpoints")
     path = Path(name).expanduser()
-    if path.is_file() or (path / _FOLDER).is_file():
+    if path.is_file() or (path / _MODEL_CONFIG).is_file():
         return path
     if path.is_dir():
         folder = path if path.name == "checkpoints" else path / "checkpoints"
@@ -191,18 +191,21 @@ def _best(folder: Path) -> Path:
     return best if best.is_file() else folder / LAST.name
 
 
-def _newest(wanted: str) -> Path:
-    """Return the run that started last.
+def _newest_run(*, with_checkpoint: bool = False) -> Path:
+    """Return the run that started last, or the last one that has a checkpoint.
 
-    Args:
-        wanted: `run`, or `checkpoint` for the last run that has one.
+    Raises:
+        UserError: there is none.
     """
     runs = [path.parent for path in _ROOT.glob(f"**/{RECORD}")]
     runs = [run for run in runs if run.relative_to(_ROOT).parts[0] != "debug"]
-    starts = {run: _start(run) for run in runs if wanted == "run" or (run / LAST).is_file()}
-    others = [f"{run} is of another version of musicgen" for run, x in starts.items() if x is None]
+    if with_checkpoint:
+        runs = [run for run in runs if (run / LAST).is_file()]
+    starts = {run: _start(run) for run in runs}
+    others = [f"{run} is of another version of musicgen" for run in runs if starts[run] is None]
     known = {run: start for run, start in starts.items() if start is not None}
     if not known:
+        wanted = "checkpoint" if with_checkpoint else "run"
         other = f", and {others[0]}" if others else ""
         raise UserError(
             f"no {wanted} below {_ROOT}/, where debug runs do not count{other}; train a model "

@@ -231,11 +231,7 @@ class MusicDataModule(StreamDataModule):
             )
         Coordinates(tokenizer).check(coordinates)
         self.tokenizer, self.val_pieces = tokenizer, val_pieces
-        self.windows: dict[str, Any] = {
-            "window": window,
-            "skip_beginning": skip_beginning,
-            "scramble": scramble,
-        }
+        self.window, self.skip_beginning, self.scramble = window, skip_beginning, scramble
 
     def prepare_data(self) -> None:
         """Encode the corpus; Lightning calls this in one process."""
@@ -249,8 +245,16 @@ class MusicDataModule(StreamDataModule):
 
     def train_dataloader(self) -> DataLoader:
         pieces = self.encoded.split("train")
-        corpus = self.encoded.cache, pieces, self.tokenizer
-        windows = TrainingWindows(*corpus, self.length, self.seed, **self.windows)
+        windows = TrainingWindows(
+            self.encoded.cache,
+            pieces,
+            self.tokenizer,
+            self.length,
+            self.seed,
+            window=self.window,
+            skip_beginning=self.skip_beginning,
+            scramble=self.scramble,
+        )
         # Batches of one shape on a GPU, where layers are compiled for it.
         min_length = self.length if self.on_gpu() else 0
         return self._loader(windows, min_length, batch_sampler=self.stream(len(pieces)))
