@@ -42,8 +42,7 @@ def kept_prompt(
             bars. In these bars only the piece's own chords are kept.
         progression: the chords of each of the bars, see `parse_progression`; None: the piece's.
         data: the MIDI file that the score was read from.
-        rng: draws the first bar of a piano that the piece does not have, see `with_first_bar`;
-            None: the model writes this bar as well.
+        rng: draws the first bar of a missing piano, see `with_first_bar`; None: the model does.
 
     Raises:
         UserError: the piece has no such parts or bars, or the model cannot write to them.

@@ -44,16 +44,18 @@ def build_inputs(
 
 def with_recent(
     tokens: Tensor, key_mask: Tensor | None, recent: Tensor | None, size: int
-) -> Tensor:
+) -> Tensor | None:
     """Return the `size` tokens before these and these tokens, as ids plus one: [B, size + L].
 
-    0 stands for padding and for places before the beginning of a sequence.
+    0 stands for padding and for places before the beginning of a sequence. None: `size` is 0.
 
     Args:
         tokens: ids [B, L].
         key_mask: [B, L], false at padding.
         recent: the last `size` columns of the previous result; None: there are no tokens before.
     """
+    if size == 0:
+        return None
     numbers = tokens + 1
     if key_mask is not None:
         numbers = numbers * key_mask

@@ -294,10 +294,8 @@ class Transformer(nn.Module):
             overwrite: as in `forward_with_state`.
         """
         positions = self._positions(tokens, positions, state)
-        recent = None
-        if self.longest_lag:
-            before = None if state is None else state.recent
-            recent = with_recent(tokens, key_mask, before, self.longest_lag)
+        before = None if state is None else state.recent
+        recent = with_recent(tokens, key_mask, before, self.longest_lag)
         x = self._embedded(tokens, positions, recent)
         if self.class_token is not None:
             x = torch.cat((self.class_token.to(x.dtype).expand(len(x), 1, -1), x), dim=1)
