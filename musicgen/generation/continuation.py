@@ -23,7 +23,7 @@ from musicgen.text import pluralize
 from musicgen.tokenization.quantization import relocate, to_grid
 from musicgen.validation import check_choice
 
-SPARSE = 0.1  # of the prompt's notes a bar: fewer are hardly any
+SPARSE = 0.1  # share of the prompt's notes per bar; continuations with fewer get a notice
 KeepPrompt = Literal["original", "tokens"]
 
 
@@ -104,7 +104,7 @@ class Continuation:
 
     @property
     def notice(self) -> str:
-        """One line if it has hardly any notes, or none in some parts; empty otherwise."""
+        """One line if it has very few notes, or none in some parts; empty otherwise."""
         return self._sparse_notice() or self._silent_notice()
 
     @property
@@ -112,7 +112,7 @@ class Continuation:
         return f"{self.prompt.name}, continuation {self.sample + 1}"
 
     def _sparse_notice(self) -> str:
-        """Return one line if there are hardly any notes after those of the prompt."""
+        """Return one line if there are very few new notes."""
         prompt, num_new = self.prompt, self.new_score.num_notes
         if prompt.kept is not None or not prompt.end_time:
             return ""
@@ -126,7 +126,7 @@ class Continuation:
         )
 
     def _silent_notice(self) -> str:
-        """Return one line if parts have no notes that have them in the prompt or in its piece."""
+        """Return one line if parts that play in the prompt, or in its piece, have no new notes."""
         prompt, new, score = self.prompt, self.new_score, self.score
         playing = tracks_with_notes(prompt.piece)
         expected = tracks_with_notes(prompt.score)
@@ -225,7 +225,7 @@ class Continuation:
         return self.prompt.tokenizer.find_track(track) if tune_part is None else tune_part
 
     def _pedal_bars(self) -> list[PedalBar]:
-        """Return the bars that were added, with those of the file whose pedal they repeat."""
+        """Return the added bars, each with the bar of the file whose pedal it repeats."""
         performance = self.prompt.playback.performance
         if performance is None:
             return []

@@ -26,9 +26,9 @@ class Decoder:
     Args:
         engine: the model.
         tokenizer: tells the positions of tokens.
-        lag_biases: by how many nats copies of each lag are likelier, by bar, see `form.lag_biases`;
-            None: the model has no copy head that knows bars. [N, max_lag + 1]
-        temperature: what divides the logits of a model with a copy head, without its copies.
+        lag_biases: nats added to the log-probability of copies at each lag, by bar, see
+            `form.lag_biases`; None: the model has no copy head that knows bars. [N, max_lag + 1]
+        temperature: divides the logits of a model with a copy head, but not its copies.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class Decoder:
 
 
 class GuidedDecoder:
-    """A decoder with classifier-free guidance by the tokens that are kept.
+    """A decoder with classifier-free guidance by the kept tokens.
 
-    The batch goes through the model twice: as it is, and after the negative prompt, in which the
-    kept parts of the bars to be written are a tritone higher or lower.
+    The model runs on the batch twice: after the prompts, and after negative prompts, in which the
+    kept parts of the bars to be written are transposed by a tritone.
 
     Args:
         decoder: the model.
@@ -136,31 +136,31 @@ class GuidedDecoder:
         self._transposed = torch.from_numpy(Transposition(decoder.tokenizer).tritone())
 
     def prefill(self, prompts: Sequence[Prompt], index: Tensor) -> Tensor:
-        """As of `Decoder`."""
+        """Return the guided logits [B, V] after the prompts at `index`, see `Decoder.prefill`."""
         negative = [self._negative(prompt) for prompt in prompts]
         both = torch.cat([index, index + len(prompts)])
         return self._guided(self.decoder.prefill([*prompts, *negative], both))
 
     def step(self, tokens: Tensor, places: IntArray, allowed: Tensor) -> Tensor:
-        """As of `Decoder`."""
+        """Return the guided logits [B, V] after one more token of each, see `Decoder.step`."""
         is_kept = allowed.sum(dim=1) == 1
         negative = torch.where(is_kept, self._transposed[tokens], tokens)
         both = torch.cat([tokens, negative])
         return self._guided(self.decoder.step(both, np.tile(places, (2, 1)), allowed))
 
     def select(self, index: Tensor) -> None:
-        """As of `Decoder`."""
+        """Keep only the sequences at `index`."""
         batch = self.decoder.batch // 2
         self.decoder.select(torch.cat([index, index + batch]))
 
     def _negative(self, prompt: Prompt) -> Prompt:
-        """Return the negative prompt: one whose last bar, to be written, is a tritone away."""
+        """Return a prompt whose kept tokens of the first bar to be written are transposed."""
         is_new = self.decoder.tokenizer.times(prompt.tokens) >= prompt.end_time
         transposed = self._transposed.numpy()[prompt.tokens]
         return replace(prompt, tokens=np.where(is_new, transposed, prompt.tokens))
 
     def _guided(self, logits: Tensor) -> Tensor:
-        """Return the guided logits of those of both halves. [2 B, V] -> [B, V]"""
+        """Combine the logits of both halves of a batch. [2 B, V] -> [B, V]"""
         positive, negative = logits.chunk(2)
         return negative + self.scale * (positive - negative)
 

@@ -1,4 +1,4 @@
-"""By how many nats copies of each lag in bars are likelier: for a form such as AABA, or always."""
+"""Biases on copies by their lag in bars, for a form such as AABA and for all music."""
 
 from collections.abc import Sequence
 
@@ -17,9 +17,10 @@ RETURN, CONTRAST = 3.0, -6.0
 
 
 def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
-    """Return by how many nats copies of each lag are likelier in each bar, [N, max_lag + 1].
+    """Return the nats added to the log-probability of copies, by bar and lag: [N, max_lag + 1].
 
-    Bar n is row n % N, N the bars of the form. None: the model has no copy head that knows bars.
+    Bar n has row n % N, where N is the number of bars of the form. None: the model has no copy head
+    that knows bars.
 
     Raises:
         UserError: the request needs such a head.
@@ -39,9 +40,9 @@ def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
 
 
 def lag_bias(model: Transformer, sampling: SamplingParams) -> Sequence[float] | None:
-    """Return a sampling's `lag_bias`, or else the usual one, if a copy head knows bars.
+    """Return the `lag_bias` of a sampling, or the default if a copy head knows bars.
 
-    The usual one is what was best for several models; without any, music goes in circles.
+    The default was the best one for several models. Without a bias, the music loops.
     """
     head = model.copy_head
     if sampling.lag_bias is not None or head is None or head.coordinate != "bar":
@@ -53,8 +54,9 @@ def lag_bias(model: Transformer, sampling: SamplingParams) -> Sequence[float] | 
 def form_biases(form: str, section_bars: int, max_lag: int) -> Tensor:
     """Return the bias of each lag in each bar of a form, [N, max_lag + 1].
 
-    It favours the bars at the same place of earlier sections of the same letter, and is against
-    bars of sections of other letters. The form, a letter for each section, begins again.
+    Copies from the same bar of an earlier section with the same letter become more probable, and
+    copies from sections with other letters less probable. The form, a letter for each section, is
+    repeated.
     """
     num_bars = len(form) * section_bars
     letters = torch.tensor([ord(letter) for letter in form]).repeat_interleave(section_bars)

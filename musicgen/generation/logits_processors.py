@@ -158,13 +158,14 @@ class TypicalP:
 class TopPOfOthers:
     """Keep the most probable token, and the most probable of the others.
 
-    A nucleus of all tokens is the most probable token alone wherever that has a probability above
-    p. So a passage that begins to repeat is repeated to its end, although the model would leave it
-    sooner or later. Here the nucleus is one of the other tokens, and their probability stays.
+    Where the most probable token has a probability above p, a nucleus of all tokens is this token
+    alone. A passage that begins to repeat is then repeated to its end, although the model would
+    leave it at some point. Here the nucleus is taken from the other tokens, whose probability
+    stays.
 
     Attributes:
-        p: the share of the other tokens' probability that those which stay have together.
-        variation: by what factor the probability of the other tokens, all together, changes.
+        p: cumulative probability of the tokens that are kept, as a share of all other tokens'.
+        variation: factor on the total probability of the other tokens.
     """
 
     p: float

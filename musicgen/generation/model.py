@@ -134,20 +134,21 @@ class MusicModel:
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
-        With `keep` or `rewrite` the prompt is what is kept of the whole piece, see `kept_prompt`.
+        With `keep` or `rewrite`, return what is kept of the whole piece, see `kept_prompt`.
 
         Args:
             music: a Score, an object of miditoolkit, muspy or pretty_midi, or the path of a MIDI
                 file or printed score, to which continuations can be appended; None: a new piece.
-            name: None takes that of the file.
-            prompt_bars: None keeps all bars.
-            request: whose tempo, chords and programs it takes; None: its own.
-            beats: of music that was played, see `on_beats`: `auto` finds them if the notes lie on
-                no grid of the file's ticks, `file` takes those of the file, and a path names a text
-                file of beats. The music sounds as before, and goes on at the pace of its last bars.
-            performance: `prompt`: new notes take over velocities, deviations from the grid and
-                articulation from the prompt's notes, and its pedal goes on; `none`: new notes are
-                on the grid, with the velocities of the tokens, or one in each track.
+            name: None: the name of the file.
+            prompt_bars: number of bars to keep; None: all.
+            request: sets tempo, chords and programs; None: those of the music.
+            beats: the beats of a performance, see `on_beats`. `auto`: find them if the notes are
+                not on a grid of the file's ticks; `file`: use the beats of the file; a path: read
+                them from a text file. The music sounds as before, and continues at the tempo of its
+                last bars.
+            performance: `prompt`: new notes have velocities, deviations from the grid and
+                articulation of similar notes of the prompt, and its pedal continues; `none`: new
+                notes are on the grid, with the velocities of the tokens, or one in each track.
         """
         check_choice("performance", performance, ("prompt", "none"))
         request = request or self.request()
@@ -232,9 +233,10 @@ class MusicModel:
         return with_chords(score, self.content.config["loader"]["chords"])
 
     def sampling(self, **overrides: Any) -> SamplingParams:
-        """Return the model's own sampling, with overrides that are not None.
+        """Return the sampling of the model with overrides; None leaves a parameter as it is.
 
-        It is what was found for the model, or else that of the training configuration.
+        The sampling of the model is that of its training configuration, unless the checkpoint
+        stores another one.
         """
         stored = {**(self.content.config.get("sampling") or {}), **(self.content.sampling or {})}
         if unknown := stored.keys() - {each.name for each in fields(SamplingParams)}:
@@ -309,20 +311,20 @@ class MusicModel:
 
         Args:
             prompts: Scores, paths of MIDI files, or objects of miditoolkit, muspy or pretty_midi;
-                or one; None is a new piece.
-            prompt_bars: bars of each prompt to keep; None keeps all. With `keep`: first bars in
-                which the other parts are kept, too; None: none.
-            beats, performance: how prompts that were played are read and continued, see `prompt`.
-            logits_processors: functions of the tokens so far [B, L] and the logits [B, V] to new
-                logits, called after those of the options, see `LogitsProcessor`.
-            constraints: which tokens may come, in addition to those of the options, see
-                `Constraint`.
-            options: as of `request`: bars, num_samples, seed, temperature, …, see
-                `PieceParams`, `DecodingParams` and `SamplingParams`.
+                or a single one; None: compose a new piece.
+            prompt_bars: bars of each prompt to keep; None: all. With `keep`: number of first bars
+                in which the other parts are kept as well; None: none.
+            beats, performance: how performed prompts are read and continued, see `prompt`.
+            logits_processors: functions of the tokens so far [B, L] and the logits [B, V] that
+                return new logits. They run after the processors of the options, see
+                `LogitsProcessor`.
+            constraints: further limits on the tokens, see `Constraint`.
+            options: bars, num_samples, seed, temperature and others, see `request`.
 
         Returns:
-            Continuations by prompt, then sample; `.score` is the music, prompt included, `.notice`
-            says if there is hardly any, `.save(path)` writes it, after the prompt's file if any.
+            Continuations by prompt, then sample. `.score` is the music, prompt included. `.notice`
+            warns if the model added very few notes. `.save(path)` writes a MIDI file, which begins
+            with the prompt's own file if there is one.
 
         Raises:
             UserError: a prompt cannot be read or an option be used.

@@ -3,7 +3,7 @@
 Tokens have notes on a grid. New notes that begin together in a part take their velocities, their
 deviations from the grid and their articulation from notes of the prompt that begin together, see
 `find_donors`. So their distributions are those of the prompt, also by the beat; a prompt of one
-velocity, or on the grid, is continued so.
+velocity, or on the grid, is continued in the same way.
 """
 
 from collections.abc import Sequence
@@ -102,10 +102,10 @@ class Performance:
         return cls(notes, ticks, lines)
 
     def model_bars(self, count: int) -> IntArray:
-        """Return the bar of the prompt like which each new bar is played. [count]
+        """Return for each new bar the bar of the prompt after which it is modelled. [count]
 
-        These go back from the last bar to the first one and forth again, so that the loudness
-        changes nowhere abruptly.
+        They go from the last bar back to the first one and forward again, so that the loudness
+        never changes abruptly.
         """
         last = len(self.bar_ticks) - 2
         back_and_forth = np.append(np.arange(last, -1, -1), np.arange(last + 1))

@@ -38,7 +38,7 @@ class PieceParams:
             again when they end. For tokens with chords. None: the model chooses.
         key: of a piece from nothing, or the key signature of a piece of which parts are kept, such
             as Eb, F#m or a number of sharps (of flats if below 0), for tokens with keys. A
-            continuation stays in the key of its prompt. None: the model's, or that of the piece.
+            continuation stays in the key of its prompt. None: the model chooses, or the piece does.
         tempo: quarters a minute from the prompt's end on, or from the beginning without a prompt;
             the model reads the prompt at it. With `fix_tempo` it stays. None: the prompt's.
         program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin;

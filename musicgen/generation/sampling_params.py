@@ -25,30 +25,30 @@ class SamplingParams:
     """How tokens are drawn. The filters apply one after another, in the order of the attributes.
 
     Attributes:
-        temperature: divides the logits; of a model with a copy head only those of its own
-            distribution. 0: always the likeliest token.
+        temperature: divides the logits; with a copy head, only the logits of the model's own
+            distribution. 0: always take the most probable token.
         top_k: keep the k most probable tokens; None keeps all.
         top_p: keep the most probable tokens that together reach this probability (nucleus
             sampling, Holtzman et al. 2020); 1 keeps all.
         variation: how often another token than the most probable one comes, as a share of its
-            probability: 1 is as often as the model expects. `top_p` then counts the probability of
-            the other tokens alone, see `TopPOfOthers`. None: `top_p` counts that of all tokens, and
-            music repeats itself more often than the model expects. Kept parts need none: with them
-            it is not used.
+            probability: 1 is as often as the model expects. `top_p` then applies to the other
+            tokens alone, see `TopPOfOthers`. None: `top_p` applies to all tokens, and music repeats
+            itself more often than the model expects. It is not used with kept parts, which prevent
+            such repetition.
         min_p: keep the tokens at least this many times as probable as the most probable one
             (Nguyen et al. 2024); 0 keeps all.
         typical_p: keep the tokens whose surprise -log p is nearest to the entropy, until they
             together reach this probability (locally typical sampling, Meister et al. 2023);
             1 keeps all. The most probable token may be left out.
-        max_notes: how many notes of an instrument may sound at once, for tokenizers of several:
-            one number, or one for each; None or False: any number.
+        max_notes: how many notes of an instrument may sound at once, for tokenizers of several
+            instruments: one number, or one for each; None or False: any number.
         avoid_parallels: no two voices move in parallel fifths or octaves; for tokenizers of voices.
         guidance: the scale of classifier-free guidance (Ho & Salimans 2022) by kept parts: logits l
             become m + guidance (l - m), where m are those of the same model after the negative
             prompt, in which the kept parts of the new bars are a tritone higher or lower. 1: none;
             other scales take up to twice the time.
-        lag_bias: for models with a copy head: by how many nats copies of the bars at each lag, from
-            0 on, are likelier; later lags have 0. None: see `form.lag_bias`.
+        lag_bias: for models with a copy head: nats added to the log-probability of copies at the
+            lags 0, 1, … bars; later lags have 0. None: see `form.lag_bias`.
     """
 
     temperature: float = 1.0

@@ -35,7 +35,7 @@ WEIGHTS, LIMITS = Weights(), Limits()
 """The composing page has the same."""
 
 DONOR_BARS = 32
-"""The last bars of a prompt, like which new notes are played."""
+"""Number of last bars of a prompt from which donors are taken."""
 
 LONGEST_ARTICULATION = 1.5
 """What rounding to the grid can take from a note of one step."""

@@ -114,8 +114,8 @@ class AverageWeights(WeightAveraging):
 class EarlyStopping(pl.callbacks.EarlyStopping):
     """Lightning's early stopping, with a message.
 
-    A resumed run may have another patience. If it has another corpus or length, whose losses do not
-    compare, the search for the lowest loss starts again.
+    A resumed run may have another patience. If it has another corpus or length, losses cannot be
+    compared, and the search for the lowest loss starts again.
     """
 
     _restarts = False

@@ -59,8 +59,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 class SaveBest(ModelCheckpoint):
     """Lightning's `ModelCheckpoint` that reads the best score of a resumed run from its checkpoint.
 
-    The last checkpoint is older than the best one if the run was stopped between the two, and
-    names the folder in which the run was then. Losses of another corpus or length do not compare.
+    The last checkpoint is older than the best one if the run was stopped between the two, and it
+    has the path of the best one before the run's folder was moved. Losses of another corpus or
+    length cannot be compared.
     """
 
     def on_load_checkpoint(

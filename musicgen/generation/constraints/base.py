@@ -18,9 +18,9 @@ Memory = NDArray[Any] | tuple[NDArray[Any], ...] | None
 class Constraint:
     """What a request asks of the tokens, beyond the tokenizer's grammar.
 
-    Override what the constraint needs; each method's default asks for nothing. A constraint itself
-    never changes while it decodes. What it remembers of each sequence is its memory: an array, or a
-    NamedTuple of arrays, whose first dimension is the batch. It goes in and comes out.
+    Override the methods that the constraint needs; the defaults restrict nothing. A constraint does
+    not change while decoding. What it remembers of each sequence is its memory: an array, or a
+    NamedTuple of arrays, whose first dimension is the batch. Methods take and return it.
 
     B is the number of sequences in the batch, V the size of the vocabulary.
     """
@@ -50,9 +50,9 @@ class Constraint:
         return {}
 
     def redirect(self, state: Any, logits: Tensor, allowed: Tensor) -> Tensor:
-        """Return logits that give the probability of tokens that may not come to others. [B, V]
+        """Move the probability of tokens that may not come to other tokens; return logits [B, V].
 
-        The default leaves it to the mask, which shares it among all tokens that may come.
+        The default does nothing; the mask then shares it among all tokens that may come.
 
         Args:
             logits: of all tokens. [B, V]

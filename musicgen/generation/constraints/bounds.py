@@ -28,7 +28,7 @@ def notes_of_each(grammar: Grammar[Any], max_notes: int | Sequence[int]) -> IntA
 
 
 class MaxNotes(Constraint):
-    """No note of an instrument begins while as many sound; for tokens of Groove2Groove.
+    """An instrument has at most a number of notes at once; for tokens of Groove2Groove.
 
     Args:
         max_notes: for each instrument. [num_instruments]
@@ -49,9 +49,9 @@ class MaxNotes(Constraint):
 
 
 class MaxNotesOfParts(Constraint):
-    """No note of a part begins while as many sound; for tokens of songs.
+    """A part has at most a number of notes at once; for tokens of songs.
 
-    No part, and no beat in it, begins from which on there would be no room for a note.
+    Parts and beats that would leave no room for a note do not begin.
 
     Args:
         max_notes: for each instrument. [num_instruments]

@@ -136,7 +136,8 @@ class LastChordOfBars(LastChord):
     """For tokens of bars: the last bar comes to rest on the chord.
 
     Earlier notes outside the chord end when it begins, and no note begins in the second half of the
-    bar. The probability of such notes is that of the next part and of the end, see `EndBy`.
+    bar. The probability of such notes is added to that of the next part and of the end, see
+    `EndBy`.
     """
 
     def __init__(self, grammar: BarGrammar[Any], start: IntArray, chord: BoolArray) -> None:

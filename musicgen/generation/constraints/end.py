@@ -36,8 +36,9 @@ class Begin(Constraint):
 class EndBy(Constraint):
     """The piece ends by a musical time: no note sounds longer, and no bar begins then or later.
 
-    Where the piece may end, the probability of going on beyond that time is that of the end. If the
-    mask shared it among the notes that may still come, they would pile up in the last beat.
+    Where the piece may end, the probability of tokens beyond that time is added to that of the end.
+    A mask alone would share it among the notes that may still come, and they would pile up in the
+    last beat.
 
     Args:
         limit: the time in grid steps. [B]
@@ -106,7 +107,7 @@ def end_constraints(
     Args:
         start: musical time at which new music begins. [B]
         may_end: musical time from which the piece may end. [B]
-        limit: musical time by which it ends; None: by no time. [B]
+        limit: musical time by which it ends; None: no limit. [B]
     """
     closing = [] if limit is None else [EndBy(grammar, limit)]
     return [*closing, Begin(grammar, start), NoEarlyEnd(grammar, start, may_end)]

@@ -26,7 +26,7 @@ def target_parts(num_parts: int, targets: Sequence[Sequence[int]]) -> BoolArray:
 
 
 class KeptTokens(Constraint):
-    """The tokens are those of a piece, except where it leaves them free; for tokens of chorales.
+    """The tokens are those of a piece, except where the model writes; for tokens of chorales.
 
     Args:
         conditioning: ids of each sequence by index, FREE where the model writes; later tokens are
@@ -84,10 +84,10 @@ class KeptSongPartsMemory(NamedTuple):
 class KeptSongParts(Constraint):
     """Some parts of a song are kept; after them in each bar the others are written.
 
-    In place of each FREE may come any number of tokens of the target parts, and of chords. They end
-    with the token after FREE, which begins the next bar. If that has another time signature, it
-    takes the probability of a bar in the one in force. If the mask shared this among the notes,
-    they would pile up.
+    In place of each FREE any number of tokens of the target parts, and of chords, may come. The
+    token after FREE, which begins the next bar, ends them. If the next bar has another time
+    signature, its token also gets the probability of a bar in the present time signature. A mask
+    alone would share that among the notes, and they would pile up.
 
     Args:
         conditioning: ids of each sequence, FREE where the model writes. [L]
