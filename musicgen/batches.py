@@ -168,6 +168,6 @@ class StreamDataModule(pl.LightningDataModule):
 
 
 def _leave_group(worker: int) -> None:
-    """Leave the process group that Ctrl-C, `timeout` and SLURM stop: the main process decides."""
+    """Leave the process group, so that Ctrl-C, `timeout` and SLURM stop the main process alone."""
     if hasattr(os, "setpgrp"):  # else Windows
         os.setpgrp()

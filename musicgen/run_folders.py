@@ -74,7 +74,7 @@ def start_directory(folder: Path) -> Path:
 
 
 def is_own(folder: Path) -> bool:
-    """Return whether a run lies below outputs/ here, and so is one's own."""
+    """Return whether a run is below outputs/ of the current folder, and so the user's own."""
     return folder.resolve().is_relative_to(_ROOT.resolve())
 
 
@@ -107,7 +107,7 @@ def has_checkpoint(folder: Path) -> bool:
 
 
 def stored_arguments(folder: Path) -> list[str]:
-    """Return the arguments that a run was trained with, as they stand in its folder.
+    """Return the arguments that a run was trained with, from the file in its folder.
 
     Raises:
         UserError: the file cannot be read, see `read_plain`, or is no list of texts.

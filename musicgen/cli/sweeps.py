@@ -1,4 +1,4 @@
-"""What became of the jobs of a sweep: a line each in the sweep's folder, and a table at its end."""
+"""The outcomes of the jobs of a sweep: a line in a file for each, and a table at the end."""
 
 import csv
 import math
@@ -67,8 +67,8 @@ def table(jobs: list[dict[str, str]]) -> list[dict[str, Any]]:
     shared = set.intersection(*map(set, given)) if len(jobs) > 1 else set()
     rows: list[dict[str, Any]] = []
     for job, arguments in zip(jobs, given, strict=True):
-        own = shlex.join(each for each in arguments if each not in shared)
+        distinct = shlex.join(each for each in arguments if each not in shared)
         score = float(job["score"]) if job["score"] else math.nan
-        rows.append({"job": int(job["job"]), "arguments": own, "outcome": job["outcome"]})
+        rows.append({"job": int(job["job"]), "arguments": distinct, "outcome": job["outcome"]})
         rows[-1]["score"] = score
     return sorted(rows, key=lambda row: row["job"])

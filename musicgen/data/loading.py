@@ -238,7 +238,7 @@ class MusicDataModule(StreamDataModule):
         _ = self.encoded.cache
 
     def setup(self, stage: str) -> None:
-        """Open the cache, which the first process names to the others: these list no file."""
+        """Open the cache. The first process finds it, and the others open the same folder."""
         assert self.trainer is not None
         folder = self.encoded.cache.folder if self.trainer.is_global_zero else Path()
         self.encoded.open_cache(self.trainer.strategy.broadcast(folder))
@@ -269,7 +269,7 @@ class MusicDataModule(StreamDataModule):
         if split == "val" and is_training:
             pieces = evenly_spaced(pieces, self.val_pieces)
         rank, world_size = self.process()
-        # The other processes would wait for one without a batch. It gets a batch without targets.
+        # The others would wait for a process without a batch, so it gets one without targets.
         length = self.length if rank < len(pieces) else 0
         windows = EvalWindows(self.encoded.cache, pieces[rank::world_size] or pieces[:1], length)
         return self._loader(windows, batch_size=self.batch_size)

@@ -12,16 +12,16 @@ from musicgen.validation import check_float
 
 
 class EndInTime(pl.Callback):
-    """Set the number of steps to the largest that fits into the time at the measured speed.
+    """Choose the largest number of steps that fits into the time, at the measured speed.
 
-    It is decided when the rate must begin to fall, so that the weights depend on the number alone:
-    `trainer.max_steps` of it gives the same ones. On a machine that becomes slower after that, the
-    training stops in time, with a rate above 0. A resumed run has the seconds that were left. Of
-    several processes, the first one's clock counts.
+    The number is decided when the learning rate must begin to fall. The weights therefore depend on
+    the number alone: a run with the same `trainer.max_steps` has the same weights. If the machine
+    becomes slower after that, training stops in time, with a rate above 0. A resumed run has the
+    seconds that were left. Of several processes, the clock of the first one counts.
 
     Args:
-        minutes: of the training, whose schedule is `warmup_cooldown`; None: it has no clock.
-        every: steps between validations, of which the number is a multiple.
+        minutes: time limit of the training, whose schedule is `warmup_cooldown`; None: no limit.
+        every: steps between validations; the number of steps is a multiple of it.
     """
 
     def __init__(self, minutes: float | None, every: int) -> None:
@@ -68,19 +68,22 @@ class EndInTime(pl.Callback):
             self.first = elapsed, step
         if self.decided or step == self.first[1]:
             return
-        factor = _schedule(trainer)
-        longer = self._end(step + 1, factor)
-        stay = 1 - factor.cooldown
-        pace = (elapsed - self.first[0]) / (step - self.first[1])
-        self.decided = elapsed + pace * (round(stay * longer) - step) > stay * self.seconds
-        if self.decided or step >= factor.begin:
-            self.max_steps = self._end(step, factor) if self.decided else longer
-            factor.max_steps = self.max_steps
+        schedule = _schedule(trainer)
+        before_cooldown = 1 - schedule.cooldown  # share of the steps
+        longer = self._end(step + 1, before_cooldown)
+        first_seconds, first_step = self.first
+        seconds_per_step = (elapsed - first_seconds) / (step - first_step)
+        steps_to_cooldown = round(before_cooldown * longer) - step
+        cooldown_begins = elapsed + seconds_per_step * steps_to_cooldown
+        self.decided = cooldown_begins > before_cooldown * self.seconds
+        if self.decided or step >= schedule.begin:
+            self.max_steps = self._end(step, before_cooldown) if self.decided else longer
+            schedule.max_steps = self.max_steps
             trainer.fit_loop.epoch_loop.max_steps = self.max_steps
 
-    def _end(self, step: int, factor: Cooldown) -> int:
-        """Return the first end of a training whose rate stays up to a step."""
-        return self.every * math.ceil(step / (1 - factor.cooldown) / self.every)
+    def _end(self, step: int, before_cooldown: float) -> int:
+        """Return the smallest number of steps with which the rate does not fall before a step."""
+        return self.every * math.ceil(step / before_cooldown / self.every)
 
 
 def _schedule(trainer: pl.Trainer) -> Cooldown:

@@ -28,14 +28,14 @@ _SHOWN = {
 
 
 class LogCost(pl.Callback):
-    """Log tokens per second every `every` steps; with each validation hours and gigabytes so far.
+    """Log tokens per second every `every` steps, and hours and gigabytes at each validation.
 
-    Tokens are of all processes; `train/tokens_per_cpu_second` is per second of processor time, of
-    all threads, which other programs hardly change. The time of validations does not count for
-    either. `train/mfu` is the model's FLOPs, by formula, over the device's peak in bf16 (Chowdhery
-    et al. 2022), on GPUs whose peak is known. Tokens and hours are summed over the sessions of a
-    resumed run. Memory is the most so far in this process: of tensors on a GPU, otherwise of the
-    whole process.
+    Tokens are counted over all processes. `train/tokens_per_cpu_second` is per second of processor
+    time of all threads, on which other programs have little effect. Both rates leave out the time
+    of validations. `train/mfu` is the model's FLOPs, by formula, over the device's peak in bf16
+    (Chowdhery et al. 2022), on GPUs whose peak is known. Tokens and hours are summed over the
+    sessions of a resumed run. Gigabytes are the peak memory so far: of tensors on a GPU, otherwise
+    of the whole process.
     """
 
     def __init__(self, every: int) -> None:
@@ -43,7 +43,8 @@ class LogCost(pl.Callback):
         self.every = every
         self._tokens, self._step, self._start = 0, 0, _clocks()  # since the last log
         self._session = _clocks()
-        self._before = {"tokens": 0.0, "seconds": 0.0, "cpu_seconds": 0.0}  # of earlier sessions
+        self._total_tokens = 0.0
+        self._earlier = {"seconds": 0.0, "cpu_seconds": 0.0}  # spent in earlier sessions
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._session = _clocks()
@@ -62,7 +63,7 @@ class LogCost(pl.Callback):
     ) -> None:
         tokens = batch.tokens.shape[:2].numel()
         self._tokens += tokens
-        self._before["tokens"] += tokens * trainer.world_size
+        self._total_tokens += tokens * trainer.world_size
         if trainer.global_step == self._step:
             return  # gradients are still being accumulated
         self._step = trainer.global_step
@@ -71,7 +72,7 @@ class LogCost(pl.Callback):
             rates = {
                 "tokens_per_second": self._tokens * trainer.world_size / spent["seconds"],
                 "tokens_per_cpu_second": self._tokens / max(spent["cpu_seconds"], 1e-9),
-                "tokens": self._before["tokens"],
+                "tokens": self._total_tokens,
             }
             if (peak := peak_flops(pl_module.device)) is not None:
                 flops = model_flops(cast("Transformer", pl_module.model), 1, batch.tokens.shape[1])
@@ -92,11 +93,14 @@ class LogCost(pl.Callback):
             pl_module.log("train/gigabytes", memory / 1e9, rank_zero_only=True)
 
     def state_dict(self) -> dict[str, float]:
-        spent = {name: now - self._session[name] for name, now in _clocks().items()}
-        return {name: value + spent.get(name, 0) for name, value in self._before.items()}
+        spent = {
+            name: self._earlier[name] + now - self._session[name] for name, now in _clocks().items()
+        }
+        return {"tokens": self._total_tokens, **spent}
 
     def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        self._before |= state_dict
+        self._earlier = dict(state_dict)
+        self._total_tokens = self._earlier.pop("tokens")
 
 
 def peak_memory(device: torch.device) -> int | None:
