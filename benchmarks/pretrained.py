@@ -26,7 +26,7 @@ from omegaconf import OmegaConf
 
 import musicgen
 from benchmarks import measure, tables
-from musicgen.checkpoints import CONTENT_KEY, find_checkpoint, load_initial
+from musicgen.checkpoints import CONTENT_KEY, load_initial
 from musicgen.checkpoints.folders import CONFIG
 from musicgen.composer import compose_corpus
 from musicgen.data.corpora.base import evenly_spaced
@@ -36,6 +36,7 @@ from musicgen.metrics.style import PROFILES, SAME_PIECE, SIMILARITIES
 from musicgen.metrics.summary import Summary
 from musicgen.midi import Score, find_music
 from musicgen.package_data import PRETRAINED
+from musicgen.run_folders import find_checkpoint
 
 GROOVE = "groove-small"
 DRUMMERS = "data/groove"  # the Groove MIDI Dataset

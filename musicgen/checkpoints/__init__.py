@@ -8,4 +8,3 @@ from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, run_ide
 from musicgen.checkpoints.folders import write_folder
 from musicgen.checkpoints.reading import read_checkpoint, rebuild, with_realizations
 from musicgen.checkpoints.starting import load_for_resume, load_initial
-from musicgen.run_folders import find_checkpoint

@@ -13,7 +13,6 @@ from musicgen.batches import StreamDataModule
 from musicgen.checkpoints import (
     CheckpointContent,
     check_targets,
-    find_checkpoint,
     load_for_resume,
     load_initial,
     read_checkpoint,
@@ -27,6 +26,7 @@ from musicgen.data.corpora.base import read_names
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError, errors_name, parameter_of
 from musicgen.models import Transformer
+from musicgen.run_folders import find_checkpoint
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.matching import match_classes

@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.checkpoints import find_checkpoint, trust_argument
+from musicgen.checkpoints import trust_argument
 from musicgen.cli.arguments import command, given_overrides, resume_command
 from musicgen.cli.build import build_training
 from musicgen.cli.output import config_tree, set_up_cpu
@@ -25,7 +25,15 @@ from musicgen.errors import UserError, parameter_of
 from musicgen.files import write_text
 from musicgen.generation.sampling_params import SamplingParams
 from musicgen.models import parameter_count
-from musicgen.run_folders import LAST, LOG, OVERRIDES, claimed, has_checkpoint, record_start
+from musicgen.run_folders import (
+    LAST,
+    LOG,
+    OVERRIDES,
+    claimed,
+    find_checkpoint,
+    has_checkpoint,
+    record_start,
+)
 from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named, restoring_named
 from musicgen.training.module import TrainingModule

@@ -9,11 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import musicgen
-from musicgen.checkpoints import find_checkpoint
 from musicgen.checkpoints.folders import _LICENCES, checksum
 from musicgen.data import corpora
 from musicgen.errors import UserError
-from musicgen.run_folders import record_start
+from musicgen.run_folders import find_checkpoint, record_start
 from tests.checkpoints.small_model import MODEL, SPE, flip_a_bit, small_model
 
 IDS = torch.arange(3, 40)[None]

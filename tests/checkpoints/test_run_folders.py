@@ -8,9 +8,9 @@ import pytest
 from omegaconf import OmegaConf
 
 import musicgen
-from musicgen.checkpoints import find_checkpoint, run_identity
+from musicgen.checkpoints import run_identity
 from musicgen.errors import UserError
-from musicgen.run_folders import FORMAT_VERSION, find_run, record_start
+from musicgen.run_folders import FORMAT_VERSION, find_checkpoint, find_run, record_start
 
 
 def make_run(folder: Path, started: float | None, *files: str) -> Path:
