@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -89,19 +88,29 @@ class LinearAttention(Attention):
         overwrite: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
         phi_q, phi_k, feature_code = self.features(q, k, code)
-        options: dict[str, Any] = {"code": feature_code}
-        key_options: Any = {
-            "log_features": self.feature_map.log_features,
-            "key_mask": mask.key_mask,
-        }
+        log_features, key_mask = self.feature_map.log_features, mask.key_mask
         if not mask.causal:
-            return bidirectional_linear_attention(phi_q, phi_k, v, **options, **key_options), None
-        options["log_decay"] = self.total_decay(code, mask, token_decay)
-        if state is not None and q.shape[1] == 1 and mask.key_mask is None:
-            return linear_attention_step(phi_q, phi_k, v, state, **options)
-        options |= {"state": state, "return_state": return_state}
-        backend = self.backend if self.training else "auto"
-        return causal_linear_attention(phi_q, phi_k, v, **options, **key_options, backend=backend)
+            out = bidirectional_linear_attention(
+                phi_q, phi_k, v, log_features=log_features, code=feature_code, key_mask=key_mask
+            )
+            return out, None
+        log_decay = self.total_decay(code, mask, token_decay)
+        if state is not None and q.shape[1] == 1 and key_mask is None:
+            return linear_attention_step(
+                phi_q, phi_k, v, state, log_decay=log_decay, code=feature_code
+            )
+        return causal_linear_attention(
+            phi_q,
+            phi_k,
+            v,
+            log_features=log_features,
+            log_decay=log_decay,
+            code=feature_code,
+            key_mask=key_mask,
+            state=state,
+            return_state=return_state,
+            backend=self.backend if self.training else "auto",
+        )
 
     def features(
         self, q: Tensor, k: Tensor, code: LayerCode

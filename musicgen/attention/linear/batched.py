@@ -21,10 +21,10 @@ def batched(inputs: ProductInputs) -> tuple[Tensor, LinearState | None]:
     Within a chunk, masked products of all pairs are computed in `inputs.dtype`. Tokens before a
     chunk act through the decayed sum of k vᵀ, [E, V].
     """
-    q, k, v, norm, log_decay, state, dtype, eps, return_state, _ = inputs
-    length = q.shape[1]
-    decay = None if log_decay is None else _ChunkDecay(log_decay, length)
-    q, k, v = (_by_chunk(x).to(dtype) for x in (q, k, v))
+    norm, state, dtype, eps = inputs.norm, inputs.state, inputs.dtype, inputs.eps
+    length = inputs.q.shape[1]
+    decay = None if inputs.log_decay is None else _ChunkDecay(inputs.log_decay, length)
+    q, k, v = (_by_chunk(x).to(dtype) for x in (inputs.q, inputs.k, inputs.v))
     norm_q, norm_k = (q, k) if norm is None else (_by_chunk(x).to(dtype) for x in norm)
     first_kv, first_k = (None, None) if state is None else (state.kv.flatten(-2), state.k)
 
@@ -49,7 +49,7 @@ def batched(inputs: ProductInputs) -> tuple[Tensor, LinearState | None]:
     divisor = normaliser(denominator, eps) if eps else denominator + smallest
     out = (numerator / divisor[..., None]).to(dtype)
     out = out.flatten(2, 3)[:, :, :length].transpose(1, 2)
-    if not return_state:
+    if not inputs.return_state:
         return out, None
     last_kv = running.last(kv.detach().flatten(-2), first_kv).unflatten(-1, kv.shape[-2:])
     return out, LinearState(last_kv, running.last(k_sums.detach(), first_k))

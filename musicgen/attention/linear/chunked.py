@@ -39,10 +39,21 @@ def chunked(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
 
     Its backward pass is written by hand (`_Chunked`).
     """
-    q, k, v, norm, log_decay, state, _, eps, _, points = inputs
-    sums = (None, None) if state is None else (state.kv, state.k)
-    tensors = (q, k, v, *(norm or (None, None)), log_decay, *sums)
-    out, kv, k_sum = _Chunked.apply(*tensors, points, eps, torch.is_grad_enabled())
+    norm_q, norm_k = inputs.norm or (None, None)
+    state = inputs.state
+    out, kv, k_sum = _Chunked.apply(
+        inputs.q,
+        inputs.k,
+        inputs.v,
+        norm_q,
+        norm_k,
+        inputs.log_decay,
+        None if state is None else state.kv,
+        None if state is None else state.k,
+        inputs.rescale_points,
+        inputs.eps,
+        torch.is_grad_enabled(),
+    )
     return out, LinearState(kv, k_sum)
 
 

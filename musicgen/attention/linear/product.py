@@ -79,8 +79,19 @@ def causal_linear_attention(  # noqa: PLR0913
         elif key_mask is not None:
             k = k * key_mask[:, :, None, None]
         q, k, norm = encode_features(q, k, code)
-        shared = (q.dtype if q.dtype == torch.float64 else dtype, eps, return_state, rescale_points)
-        out, last = compute(ProductInputs(q, k, v, norm, rate, state, *shared))
+        inputs = ProductInputs(
+            q,
+            k,
+            v,
+            norm,
+            log_decay=rate,
+            state=state,
+            dtype=q.dtype if q.dtype == torch.float64 else dtype,
+            eps=eps,
+            return_state=return_state,
+            rescale_points=rescale_points,
+        )
+        out, last = compute(inputs)
     return out, last._replace(log_scale=log_scale) if return_state and last else None
 
 
@@ -112,9 +123,9 @@ def linear_attention_step(
             rate = rate.squeeze(1)  # [B, H]
         log_scale = state.log_scale
         if log_scale is not None:
-            per_head = code is not None
-            logs = q.squeeze(1), k.squeeze(1), rate, log_scale
-            q, k, factor, log_scale = stabilise_step(*logs, per_head)
+            q, k, factor, log_scale = stabilise_step(
+                q.squeeze(1), k.squeeze(1), rate, log_scale, per_head=code is not None
+            )
             q, k = q[:, None], k[:, None]
             state, eps = state.scaled(factor), eps if may_vanish(code) else 0
         elif rate is not None:

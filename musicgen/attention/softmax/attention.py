@@ -1,7 +1,5 @@
 """Softmax attention."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -69,6 +67,8 @@ class SoftmaxAttention(Attention):
                 visible = key_mask[:, None] if visible is None else visible & key_mask[:, None]
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             visible = None if visible is None else visible[:, None]
-            masks: Any = {"attn_mask": visible, "is_causal": causal and visible is None}
-            out = F.scaled_dot_product_attention(q, k, v, **masks, scale=self.logit_scale)
+            is_causal = causal and visible is None
+            out = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=visible, is_causal=is_causal, scale=self.logit_scale
+            )
         return out.transpose(1, 2), state if return_state else None
