@@ -15,14 +15,14 @@ ABC_SUFFIX = ".abc"
 
 
 def file_of(path: Path) -> Path:
-    """Return the file that holds the music at a path: of a tune its book, else the path itself."""
+    """Return the file with the music at a path: the book of a tune, or else the path itself."""
     book = path.parent
     is_tune = path.name.isdecimal() and book.suffix.lower() == ABC_SUFFIX
     return book if is_tune and book.is_file() else path
 
 
 def music_name(path: Path) -> str:
-    """Return the name of the file at a path; a tune's has the name of its book before it."""
+    """Return the name of the file at a path; for a tune, BOOK/TUNE."""
     return path.name if file_of(path) == path else f"{path.parent.name}/{path.name}"
 
 
@@ -47,5 +47,5 @@ def tunes_of(book: Path) -> list[str]:
 
 @lru_cache(maxsize=2)  # the tunes of a book are read one after the other
 def _split_file(book: Path, size: int, time: int) -> list[str]:
-    """Return the tunes of a book; its size and time tell whether it has changed."""
+    """Return the tunes of a book, cached for its size and time of change."""
     return split_tunes(decode(book.read_bytes()))

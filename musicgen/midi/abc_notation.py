@@ -53,7 +53,7 @@ _BODY_FIELD = re.compile(r"([A-Za-z]):(.*)")
 
 
 def split_tunes(text: str) -> list[str]:
-    """Return the tunes of a book, each with the fields that stand before the first.
+    """Return the tunes of a book, each with the fields that come before the first tune.
 
     A tune begins with an `X:` field and ends at an empty line after its key; other text is left
     out. Text without any `X:` is one tune.
@@ -145,7 +145,7 @@ def _read_instrument(tune: _Tune, line: str) -> None:
 
 
 def _read_field(tune: _Tune, letter: str, value: str) -> None:
-    """Obey a field of the head, of a line or in brackets."""
+    """Apply a field of the head, of a line or in brackets."""
     settings = tune.settings if tune.in_head else tune.voice.settings
     value = value[:_LONGEST_FIELD]
     if letter == "V":
@@ -170,7 +170,7 @@ def _read_field(tune: _Tune, letter: str, value: str) -> None:
 
 
 def _begin_voice(tune: _Tune, value: str) -> None:
-    """Go on with the voice that a field names, and obey its settings."""
+    """Continue with the voice that a field names, and apply its settings."""
     name, _, rest = value.strip().partition(" ")
     tune.name = name or "1"
     voice = tune.voice
@@ -189,7 +189,7 @@ def _add_tempo(voice: AbcVoice, value: str) -> None:
 
 
 def _read_key(tune: _Tune, value: str) -> None:
-    """Obey a key; the first ends the head, whose settings all voices take."""
+    """Apply a key; the first one ends the head, whose settings all voices get."""
     key = read_key(value)
     if tune.in_head:
         tune.in_head = False
@@ -231,7 +231,7 @@ def _read_music(tune: _Tune, line: str) -> None:
 
 
 def _read_token(voice: AbcVoice, token: re.Match[str]) -> None:
-    """Obey what stands between bar lines."""
+    """Apply a token between bar lines."""
     if token["note"]:
         note = _read_note(re.fullmatch(_NOTE, token["note"]))
         voice.add(note[3], [note])
@@ -264,7 +264,7 @@ def _break_rhythm(voice: AbcVoice, signs: str) -> None:
 
 
 def _read_words(voice: AbcVoice, text: str) -> None:
-    """Obey a chord symbol, or words such as D.C. al Fine."""
+    """Apply a chord symbol, or words such as D.C. al Fine."""
     if marker := chord_marker(text):
         sounding = transposed_marker(marker, sounding_fifths(0, voice.settings.semitones))
         voice.bar.events.append(BarEvent(voice.at, "chord", sounding))
@@ -273,7 +273,7 @@ def _read_words(voice: AbcVoice, text: str) -> None:
 
 
 def _read_decoration(voice: AbcVoice, name: str) -> None:
-    """Obey a fermata, and the marks of D.C. and D.S.
+    """Apply a fermata, or a mark of D.C. or D.S.
 
     The sign of a coda means that the music goes there, unless it stands where a bar begins.
     """
@@ -304,7 +304,7 @@ def _read_duration(text: str) -> Fraction:
 
 
 def _read_chord(voice: AbcVoice, token: re.Match[str]) -> None:
-    """Add the notes of a chord; the first of them says how long it lasts."""
+    """Add the notes of a chord, which lasts as long as its first note."""
     length, ties = _read_duration(token["chord_length"]), token["chord_tie"] != ""
     notes = []
     for match in re.finditer(_NOTE, re.sub(r'"[^"]*"|![^!]*!', "", token["chord"])):
@@ -326,7 +326,7 @@ def _rest_for_bars(voice: AbcVoice, count: int) -> None:
 
 
 def _begin_tuplet(voice: AbcVoice, token: re.Match[str]) -> None:
-    """Set how many notes are played in the time of how many, by the standard's table."""
+    """Set how many notes are played in the time of how many others, by the standard's table."""
     count = int(token["tuplet"]) or 1
     over, below = voice.settings.metre or (4, 4)
     odd = 3 if over % 3 == 0 and below >= 8 else 2

@@ -1,4 +1,4 @@
-"""A performance on the ticks of its beats: the same sound, with bars where its beats have them."""
+"""Moves a performance onto its beats: it sounds the same, and bars begin at its downbeats."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,7 +92,7 @@ def onto_beats(score: Score, beats: Beats) -> Score:
 
 
 def file_onto_beats(data: bytes, score: Score, beats: Beats) -> bytes:
-    """Return a MIDI file in which all events are where `onto_beats` puts those of its score.
+    """Return a MIDI file with all events moved as `onto_beats` moves those of its score.
 
     Pedals, controllers and texts move with the notes; its own tempi and time signatures are left
     out. Beats of the source `file` change nothing.
@@ -159,7 +159,7 @@ def _time_signatures(beats: Beats, ticks: IntArray, lengths: IntArray) -> Iterat
 
 
 def _interpolate(x: FloatArray, known: FloatArray, values: FloatArray) -> FloatArray:
-    """Interpolate linearly; outside, the first and the last interval go on."""
+    """Interpolate linearly, and extrapolate from the first and the last interval."""
     index = np.clip(np.searchsorted(known, x, side="right") - 1, 0, len(known) - 2)
     slopes = np.diff(values) / np.diff(known)
     return values[index] + (x - known[index]) * slopes[index]

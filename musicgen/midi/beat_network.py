@@ -1,4 +1,4 @@
-"""A small network that says how likely a beat, and the beginning of a bar, is at each moment.
+"""A small network that predicts beats, and where bars begin, in each frame of a performance.
 
 A temporal convolutional network as for audio (Davies & Böck 2019, "Temporal convolutional networks
 for musical audio beat tracking") reads a performance's notes in frames of 25 ms.

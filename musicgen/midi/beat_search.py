@@ -1,4 +1,4 @@
-"""The most likely beats and bars for the odds that a network gives, by dynamic programming.
+"""The most likely beats and bars by a network's odds, found by dynamic programming.
 
 Beats: a semi-Markov model, whose states are a beat's frame and the interval before it; the next
 interval is likely to be similar. It is the bar-pointer model of Krebs et al. 2015 ("An efficient

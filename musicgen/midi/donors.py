@@ -1,4 +1,4 @@
-"""Donors: of the notes of a prompt, those that new notes are played like."""
+"""Donors: the notes of a prompt after which new notes are played."""
 
 from typing import NamedTuple, Self
 
@@ -110,7 +110,7 @@ class Groups(NamedTuple):
 def find_donors(
     new: Groups, old: Groups, models: IntArray, rng: np.random.Generator
 ) -> NDArray[np.void]:
-    """Return the note of the prompt that each new note is played like. [N]
+    """Return the donor of each new note. [N]
 
     All notes of a group have their donors in one group: the highest, the lowest, and inner ones.
 

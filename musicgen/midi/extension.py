@@ -220,7 +220,7 @@ def _go_on(
 
 
 def _restore_levels(file_tracks: Sequence[FileTrack], end: int) -> None:
-    """Return each channel to the volume and expression at which it was heard last."""
+    """Restore the last audible volume and expression of each channel."""
     for track in file_tracks:
         for (channel, control), changes in track.levels.items():
             last = max(each.struck.get(channel, -1) for each in file_tracks)
@@ -231,7 +231,7 @@ def _restore_levels(file_tracks: Sequence[FileTrack], end: int) -> None:
 
 
 def _repeat_pedals(parts: Sequence[_Part], bars: Sequence[PedalBar]) -> None:
-    """Let the sustain pedals of parts go on in new bars."""
+    """Repeat the sustain pedals of parts in new bars."""
     for file_track, channel in dict.fromkeys(parts):
         for tick, value in repeat_pedal(file_track, channel, bars):
             file_track.add(tick, OTHER, (0xB0 | channel, SUSTAIN, value))

@@ -43,11 +43,11 @@ def read(path: str | Path) -> Score:
 
 
 def read_with_data(path: str | Path) -> tuple[Score, bytes]:
-    """Read a file as `read` does; return the bytes of the MIDI file, of a score as one, too."""
+    """Read a file as `read` does; also return it as the bytes of a MIDI file."""
     path = Path(path)
     if not path.is_file():
         path = own_or_example(path)
-        if path.is_fifo() or path.is_char_device():  # which may never end
+        if path.is_fifo() or path.is_char_device():  # reading it may never end
             raise UserError(f"{path}: no regular file; give a MIDI file or a score")
     if file_of(path).suffix.lower() in SCORE_SUFFIXES:
         score = read_score(path)
@@ -148,7 +148,7 @@ def dumps(score: Score) -> bytes:
 
 
 def find_music(folder: str | Path) -> list[Path]:
-    """Return the MIDI files and scores below `folder`, sorted; of a book of tunes its tunes.
+    """Return the MIDI files and scores below `folder`, sorted, and the tunes of books.
 
     Raises:
         UserError: there is none.
@@ -164,9 +164,9 @@ def find_music(folder: str | Path) -> list[Path]:
 
 
 def _music_below(folder: str) -> Iterator[str]:
-    """Yield the paths of the MIDI files and scores below a folder, without following links to any.
+    """Yield the paths of the MIDI files and scores below a folder, without links to folders.
 
-    Text, and what the folder itself tells of its files: a corpus may have a million.
+    A corpus may have a million files, so paths are plain text, and no file is looked up by itself.
     """
     with os.scandir(folder) as entries:
         for entry in entries:

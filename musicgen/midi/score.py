@@ -76,14 +76,14 @@ def sort_notes(notes: NoteArray) -> NoteArray:
     place = (notes["onset"] << 8) + notes["pitch"]
     order = np.argsort(place, kind="stable")
     place = place.take(order)
-    if (place[1:] == place[:-1]).any():  # seldom; and comparing all is five times as slow
+    if (place[1:] == place[:-1]).any():  # rare; comparing all columns is five times as slow
         order = np.lexsort((notes["velocity"], notes["duration"], notes["pitch"], notes["onset"]))
-    return notes.take(order)  # which is much quicker than an index
+    return notes.take(order)  # much faster than an index
 
 
 def join_notes(arrays: Iterable[NoteArray]) -> NoteArray:
-    """Return the notes of arrays, one after the other."""
-    raw = np.dtype((np.void, NOTE.itemsize))  # with which numpy does not compare the columns' names
+    """Concatenate arrays of notes."""
+    raw = np.dtype((np.void, NOTE.itemsize))  # else numpy compares the names of columns
     return np.concatenate([each.view(raw) for each in (np.empty(0, NOTE), *arrays)]).view(NOTE)
 
 
@@ -151,7 +151,7 @@ class Score:
         return [self.time_signature_at(0), *(s for s in self.time_signatures if s.tick > 0)]
 
     def first_time_signature(self) -> TimeSignature:
-        """Return that of the first note, or of the bar after it if its own is incomplete."""
+        """Return the time signature of the first note; of the next bar if its own is incomplete."""
         signatures = self.time_signatures_from_start()
         for signature, following in pairwise(signatures):
             if following.tick - signature.tick >= self.bar_ticks(following) and (
@@ -181,7 +181,7 @@ class Score:
 
     @property
     def end(self) -> int:
-        """Tick at which the last note ends, each after one or more; 0 without notes."""
+        """Tick at which the last note ends, 0 without notes; notes last at least a tick."""
         ends = (x.notes["onset"] + np.maximum(x.notes["duration"], 1) for x in self.tracks)
         return int(max((end.max(initial=0) for end in ends), default=0))
 
@@ -243,8 +243,8 @@ class Score:
     def clip(self, start: int, end: int) -> Score:
         """Return the notes that begin in the ticks [start, end), moved to tick 0.
 
-        Tempo, time and key signature and the last marker at `start`, unless it is a fermata before,
-        apply from tick 0. Notes that sound past `end` keep their duration.
+        The tempo, time signature, key signature and marker in force at `start` apply from tick 0,
+        except for earlier fermatas. Notes that sound past `end` keep their duration.
         """
 
         def inside(events: list[Any]) -> list[Any]:

@@ -44,13 +44,13 @@ class Crops(ABC):
 class BarCrops(Crops):
     """Crops of tokens with bars.
 
-    A prompt that begins in the middle of a piece states the key, tempo and chord that are in force
-    there. Training crops begin with the tokens of their first bar alone.
+    A prompt from the middle of a piece begins with the key, tempo and chord in force there.
+    Training crops begin with the tokens of their first bar alone.
 
     Args:
         families: the ids of each family.
-        header: the families of which a first bar states the value in force, in this order; after
-            the last `Part`, which is that of chords, and the first `Beat`.
+        header: the families whose value in force a first bar has, in this order; of `Part` it is
+            the last one, which is that of chords, and of `Beat` the first one.
     """
 
     def __init__(self, families: Mapping[str, range], header: Sequence[str]) -> None:
@@ -61,12 +61,12 @@ class BarCrops(Crops):
         return np.stack([bars, np.zeros_like(bars)], axis=1)
 
     def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
-        """Return the ids from a bar on, which states the values in force there."""
+        """Return the ids from a bar on; the bar begins with the values in force there."""
         start = self.starts(tokens, bar_length=bar_length)[bar, 0]
         return self.with_header(tokens[start:].astype(np.int64), tokens[:start])
 
     def with_header(self, window: IntArray, before: IntArray) -> IntArray:
-        """Return ids [L] that begin with a bar, with what is in force there after those before."""
+        """Return a window that begins with a bar, with the values in force there in its header."""
         first_ids = {
             "Part": self.families["Part"].stop - 1,  # of chords
             "Beat": self.families["Beat"].start,
@@ -90,7 +90,7 @@ class BarCrops(Crops):
 
 
 class CropsWithHeader(BarCrops):
-    """Crops of bars of which training crops state the values in force, too."""
+    """Crops of bars; training crops also begin with the values in force."""
 
     def crop(self, tokens: IntArray, starts: IntArray, length: int) -> IntArray:
         window = super().crop(tokens, starts, length)

@@ -1,4 +1,4 @@
-"""Classes of tokens that a copy head takes for the same."""
+"""Classes of tokens that a copy head treats as equal."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Part order: which parts stand first in their bars, so that others are written to them."""
+"""Part order: which parts come first in their bars, so that others can be written to them."""
 
 from __future__ import annotations
 
@@ -45,20 +45,19 @@ class ConditioningTokens(NamedTuple):
 
 
 class PartOrder:
-    """The order of parts in the tokens of a piece. This default is one that cannot be changed."""
+    """The order of parts in the tokens of a piece; this base class has one fixed order."""
 
     def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
-        """Return a training crop in another order of its parts, by the settings' probabilities.
+        """Return a training crop with its parts in a random order, by the settings' probabilities.
 
         [L] -> [any length]
         """
         return window
 
     def name_tune(self, score: Score) -> tuple[Score, int | None]:
-        """Return a score of a tune alone with the name of a part, and the index of that part.
+        """Name the only track of a score after a part if it is a tune; return it with the part.
 
-        Scores of other music, and tunes of a known instrument, stay as they are: their part is
-        None.
+        Other scores, and tunes of a known instrument, are unchanged, and their part is None.
         """
         return score, None
 

@@ -28,7 +28,7 @@ class Transposition:
         return table[tokens]
 
     def room(self, tokens: IntArray, at_most: int) -> tuple[int, int]:
-        """Return by how many semitones ids can move down and up, at most `at_most` each."""
+        """Return how many semitones ids can move down and up, at most `at_most` each."""
         ranks = self._pitch_ranks[tokens]
         present = ranks[ranks >= 0]
         if not len(present):

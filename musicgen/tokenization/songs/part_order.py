@@ -1,4 +1,4 @@
-"""The order of parts in the bars of a song: those that lead stand first in all bars."""
+"""The order of parts in the bars of a song: leading parts come first in all bars."""
 
 from collections.abc import Sequence
 from dataclasses import replace

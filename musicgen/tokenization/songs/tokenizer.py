@@ -1,4 +1,4 @@
-"""Songs: bars of parts, of which those that stand earlier in a bar can be given."""
+"""Songs: bars of parts, of which the first ones in each bar can be kept."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
