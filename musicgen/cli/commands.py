@@ -41,33 +41,9 @@ def run(name: str) -> None:
     traceback. A sweep goes on after a `UserError`, and ends with status 2.
     """
 
-    def job(cfg: DictConfig) -> Any:
-        folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has created it
-        cleanup = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
-        with cleanup, one_line_errors(name), isolated_job():
-            trust_modules(given_overrides())
-            check_known(cfg, name)
-            check_types(cfg)
-            return import_module(f"musicgen.cli.{name}").main(cfg)
-
-    def job_of_sweep(cfg: DictConfig) -> float:
-        messages: list[str] = []
-        try:
-            with recorded(messages.append):
-                score = job(cfg)
-        except SystemExit as stop:
-            if stop.code != USER_ERROR:
-                raise
-            record_job(messages[-1], None)
-            mode = OmegaConf.select(cfg, "callbacks.best.mode")
-            return -math.inf if mode == "max" else math.inf  # a score that a search avoids
-        ends = [each for each in messages if each.startswith("ended at")]
-        record_job(ends[-1] if ends else "done", score)
-        return score
-
     def task(cfg: DictConfig) -> Any:
         in_sweep = HydraConfig.get().mode == RunMode.MULTIRUN
-        return job_of_sweep(cfg) if in_sweep else job(cfg)
+        return run_job_of_sweep(name, cfg) if in_sweep else run_job(name, cfg)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -83,6 +59,38 @@ def run(name: str) -> None:
             arguments = with_trainer_arguments(resumed_arguments(arguments))
         sys.argv[1:] = arguments
         hydra.main(str(CONF), name, version_base="1.3")(task)()
+
+
+def run_job(name: str, cfg: DictConfig) -> Any:
+    """Run `main` of musicgen.cli.NAME; return what it returns."""
+    folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has created it
+    cleanup = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
+    with cleanup, one_line_errors(name), isolated_job():
+        trust_modules(given_overrides())
+        check_known(cfg, name)
+        check_types(cfg)
+        return import_module(f"musicgen.cli.{name}").main(cfg)
+
+
+def run_job_of_sweep(name: str, cfg: DictConfig) -> float:
+    """Run a job of a sweep, record its outcome, and return its score.
+
+    The score of a job that is refused is one that a search avoids.
+    """
+    messages: list[str] = []
+    try:
+        with recorded(messages.append):
+            score: float = run_job(name, cfg)
+    except SystemExit as stop:
+        if stop.code != USER_ERROR:
+            raise
+        record_job(messages[-1], None)
+        mode = OmegaConf.select(cfg, "callbacks.best.mode")
+        return -math.inf if mode == "max" else math.inf
+    # What `fit` in train.py logs at the end of a training.
+    ends = [message for message in messages if message.startswith("ended at")]
+    record_job(ends[-1] if ends else "done", score)
+    return score
 
 
 @contextmanager
