@@ -117,9 +117,8 @@ def model_card(content: CheckpointContent, num_weights: int) -> str:
 
 
 def _stored(name: str, tensor: Tensor, dtype: str) -> Tensor:
-    tensor = (
-        tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-    )  # with memory of its own
+    # A copy, as safetensors refuses tensors that share memory.
+    tensor = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
     if tensor.dtype != torch.float32:
         return tensor
     stored = tensor.to(getattr(torch, dtype))

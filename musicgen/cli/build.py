@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from hydra.utils import instantiate
@@ -41,17 +41,15 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
 
     The weights of `resume` or `init` are loaded.
     """
-    path = Path(cfg.resume) if cfg.resume else None
-    if path is None and cfg.init is not None:
-        path = find_checkpoint(cfg.init, setting="init")
-    checkpoint: Any = None if path is None else read_checkpoint(path)
-    with errors_name(path or ""):
-        source = CheckpointContent.from_plain(checkpoint) if path else None
-        if source is not None:
-            adopt_settings(cfg, source)
-            cfg.init = source.config.get("init") if cfg.resume else str(path)  # for the record
-    if source is not None and cfg.resume:
-        check_steps_left(cfg, source)
+    source = read_source(cfg)
+    if source is not None:
+        with errors_name(source.path):
+            adopt_settings(cfg, source.content)
+        if cfg.resume:
+            cfg.init = source.content.config.get("init")  # for the record
+            check_steps_left(cfg, source.content)
+        else:
+            cfg.init = str(source.path)
     tokenizer, model, data = build_music(cfg) if cfg.get("tokenizer") else build_examples(cfg)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
@@ -62,23 +60,63 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
         config=config,
         identity=run_identity(config),
     )
-    parts = {name: instantiate(cfg[name]) for name in ("task", "optimizer", "scheduler")}
-    compiled = compiles(cfg)
-    module = TrainingModule(model, **parts, content=content, seed=cfg.seed, compiled=compiled)
+    module = TrainingModule(
+        model,
+        task=instantiate(cfg.task),
+        optimizer=instantiate(cfg.optimizer),
+        scheduler=instantiate(cfg.scheduler),
+        content=content,
+        seed=cfg.seed,
+        compiled=compiles(cfg),
+    )
     notes = []
-    if own := trust_argument(config):
-        notes += [f"it has classes of your own: give {own} to resume, generate and evaluate"]
-    if path is not None and source is not None:
-        with errors_name(path):
-            if cfg.resume is None:
-                notes += [f"begins with the weights of {source.describe(path)}"]
-                notes += filter(None, [load_initial(checkpoint, content, model)])
-            else:
-                notes += [f"continues {source.describe(path)}"]
-                if changed := load_for_resume(checkpoint, content, model):
-                    notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
+    if trust := trust_argument(config):
+        notes.append(f"it has classes of your own: give {trust} to resume, generate and evaluate")
+    if source is not None:
+        with errors_name(source.path):
+            notes += load_source(source, content, model, resumes=cfg.resume is not None)
     model.recompute = cfg.recompute
     return module, data, notes
+
+
+class Source(NamedTuple):
+    """The checkpoint from which a run starts."""
+
+    path: Path
+    checkpoint: dict[str, Any]
+    content: CheckpointContent
+
+
+def read_source(cfg: DictConfig) -> Source | None:
+    """Return the checkpoint that `resume` or `init` names; None: the run starts from scratch."""
+    if cfg.resume:
+        path = Path(cfg.resume)
+    elif cfg.init is not None:
+        path = find_checkpoint(cfg.init, setting="init")
+    else:
+        return None
+    checkpoint = read_checkpoint(path)
+    with errors_name(path):
+        return Source(path, checkpoint, CheckpointContent.from_plain(checkpoint))
+
+
+def load_source(
+    source: Source, content: CheckpointContent, model: Transformer, *, resumes: bool
+) -> list[str]:
+    """Load the weights of a checkpoint into a model; return lines about what is new.
+
+    Args:
+        content: of the run that starts.
+        resumes: whether the run of the checkpoint continues; else a new run begins.
+    """
+    description = source.content.describe(source.path)
+    if not resumes:
+        new = load_initial(source.checkpoint, content, model)
+        return [f"begins with the weights of {description}"] + ([new] if new else [])
+    notes = [f"continues {description}"]
+    if changed := load_for_resume(source.checkpoint, content, model):
+        notes.append(f"from step {source.content.steps:,} on: {', '.join(changed)}")
+    return notes
 
 
 def check_steps_left(cfg: DictConfig, source: CheckpointContent) -> None:
@@ -114,8 +152,14 @@ def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModul
     corpus = instantiate(cfg.data, _convert_="all")
     if not isinstance(corpus, Corpus):
         raise UserError(f"{type(corpus).__name__} is not music; choose its task, as task=listops")
-    parts = {"corpus": corpus, "tokenizer": tokenizer, "coordinates": model.coordinate_names}
-    return tokenizer, model, instantiate(cfg.loader, **parts, _convert_="all")
+    data = instantiate(
+        cfg.loader,
+        corpus=corpus,
+        tokenizer=tokenizer,
+        coordinates=model.coordinate_names,
+        _convert_="all",
+    )
+    return tokenizer, model, data
 
 
 def read_exclusions(corpus: DictConfig) -> None:

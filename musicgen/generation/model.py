@@ -106,8 +106,13 @@ class MusicModel:
 
         sampling = self.sampling()
         bias = lag_bias(self.model, sampling)  # the page does not know the usual one
-        parts = self.model, self.tokenizer, self.content, Path(path)
-        save_page(*parts, sampling=asdict(replace(sampling, lag_bias=bias)))
+        save_page(
+            self.model,
+            self.tokenizer,
+            self.content,
+            Path(path),
+            sampling=asdict(replace(sampling, lag_bias=bias)),
+        )
 
     @property
     def training_length(self) -> int:

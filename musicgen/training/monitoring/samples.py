@@ -70,10 +70,15 @@ class LogSamples(pl.Callback):
         model = MusicModel(network, data.tokenizer, module.content, self.folder)
         pieces = data.encoded.cache.pieces("val")
         prompt = data.tokenizer.decode(data.encoded.cache[pieces[0]]) if pieces else None
-        options: dict[str, Any] = {"prompt_bars": self.prompt_bars, "seed": self.seed}
-        max_new_tokens = self.bars * _MAX_TOKENS_PER_BAR
-        options |= {"bars": self.bars, "max_new_tokens": max_new_tokens, "engine": "eager"}
-        return model.generate(prompt, **options)[0]
+        (piece,) = model.generate(
+            prompt,
+            prompt_bars=self.prompt_bars,
+            bars=self.bars,
+            max_new_tokens=self.bars * _MAX_TOKENS_PER_BAR,
+            seed=self.seed,
+            engine="eager",
+        )
+        return piece
 
     def _write(self, piece: Continuation, trainer: pl.Trainer) -> None:
         step = trainer.global_step
