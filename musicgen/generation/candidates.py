@@ -45,18 +45,16 @@ def log_likelihoods(engine: Engine, prompt: Prompt, candidates: Sequence[IntArra
     coordinates, names = Coordinates(prompt.tokenizer), engine.model.coordinate_names
     sequences = [np.concatenate([prompt.tokens, candidate, following]) for candidate in candidates]
     ids = padded(sequences, 0)  # padding after a sequence does not change it
-    positions = padded(
-        [coordinates.of(each, names, bar_length=prompt.bar_length) for each in sequences], 0
-    )
+    columns = [coordinates.of(each, names, bar_length=prompt.bar_length) for each in sequences]
     tokens = torch.from_numpy(ids).to(engine.device)
-    places = torch.from_numpy(positions).to(engine.device)
+    positions = torch.from_numpy(padded(columns, 0)).to(engine.device)
     start = len(prompt.tokens) - 1  # the first token whose logits are needed
     state = None
     if start:
-        _, state = engine.prefill(tokens[:1, :start], places[:1, :start])
+        _, state = engine.prefill(tokens[:1, :start], positions[:1, :start])
         state = state.select(torch.zeros(batch, dtype=torch.long, device=engine.device))
     logits, _ = engine.model.forward_with_state(
-        tokens[:, start:], positions=places[:, start:], noise=engine.noise, state=state
+        tokens[:, start:], positions=positions[:, start:], noise=engine.noise, state=state
     )
     first = torch.tensor([len(candidate) for candidate in candidates], device=engine.device)
     at = first[:, None] + torch.arange(len(following), device=engine.device)

@@ -277,7 +277,7 @@ class Continuation:
     def _source_notes(self, decoded: NoteArray, kept: KeptParts) -> NoteArray:
         """Return the new ones of the decoded notes, in ticks of the source score."""
         ticks, begin = kept.source.ticks_per_beat, self.prompt.end_tick
-        places, stop = kept.conditioning.places, kept.span[1]
+        tick_map, stop = kept.conditioning.tick_map, kept.span[1]
         notes = decoded.copy()
         if kept.conditioning.stop is None:  # frames go on: what sounds at the beginning is new
             early = np.maximum(begin - notes["onset"], 0)
@@ -286,9 +286,9 @@ class Continuation:
         notes = notes[(notes["onset"] >= begin) & (notes["duration"] > 0)]
         end_in_bars = to_grid(notes["onset"] + notes["duration"], ticks, TICKS_PER_BEAT)
         onset_in_bars = to_grid(notes["onset"], ticks, TICKS_PER_BEAT)
-        onset, end = (relocate(x, places[::-1]) for x in (onset_in_bars, end_in_bars))
+        onset, end = (relocate(x, tick_map[::-1]) for x in (onset_in_bars, end_in_bars))
         notes["onset"] = onset
         notes["duration"] = np.maximum(np.minimum(end, stop) - onset, 1)
         # The silence that completes an incomplete bar is not in the source.
-        is_in_source = np.abs(np.interp(onset, *places) - onset_in_bars) < 1
+        is_in_source = np.abs(np.interp(onset, *tick_map) - onset_in_bars) < 1
         return notes[is_in_source & (onset < stop)]

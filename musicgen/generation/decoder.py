@@ -55,16 +55,16 @@ class Decoder:
 
         Neighbours of equal length go through the model together.
         """
-        logits, states, positions = [], [], []
+        logits, states, last_positions = [], [], []
         for _, group in groupby(prompts, lambda prompt: len(prompt.tokens)):
-            ids, places = self._inputs([*group])
-            last, state = self.engine.prefill(ids, places)
+            ids, positions = self._inputs([*group])
+            last, state = self.engine.prefill(ids, positions)
             logits.append(check_finite(last.cpu()))
             states.append(state)
-            positions.append(places[:, -1].cpu().numpy())
+            last_positions.append(positions[:, -1].cpu().numpy())
         self.state = ModelState.cat(states).select(index.to(self.engine.device))
         at = index.numpy()
-        self._positions = np.concatenate(positions)[at]
+        self._positions = np.concatenate(last_positions)[at]
         self._bar_lengths = np.array([prompt.bar_length for prompt in prompts])[at]
         first = torch.cat(logits)[index]
         if self.engine.model.copy_head is not None:  # which has settings from the first step on
@@ -81,16 +81,16 @@ class Decoder:
         device = self.engine.device
         return ids.to(device), torch.from_numpy(np.stack(positions)).to(device)
 
-    def step(self, tokens: Tensor, places: IntArray, allowed: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, times: IntArray, allowed: Tensor) -> Tensor:
         """Return the logits [B, V], on the CPU, after one more token of each sequence.
 
         Args:
             tokens: ids. [B]
-            places: index and musical time of the tokens, see `GrammarState.positions`. [B, 2]
+            times: index and musical time of the tokens, see `GrammarState.positions`. [B, 2]
             allowed: the tokens that they were drawn from. [B, V]
         """
         self._positions = self.coordinates.next(
-            self.names, self._positions, tokens.numpy(), places, self._bar_lengths
+            self.names, self._positions, tokens.numpy(), times, self._bar_lengths
         )
         device = self.engine.device
         positions = torch.from_numpy(self._positions).to(device)
@@ -141,12 +141,12 @@ class GuidedDecoder:
         both = torch.cat([index, index + len(prompts)])
         return self._guided(self.decoder.prefill([*prompts, *negative], both))
 
-    def step(self, tokens: Tensor, places: IntArray, allowed: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, times: IntArray, allowed: Tensor) -> Tensor:
         """Return the guided logits [B, V] after one more token of each, see `Decoder.step`."""
         is_kept = allowed.sum(dim=1) == 1
         negative = torch.where(is_kept, self._transposed[tokens], tokens)
         both = torch.cat([tokens, negative])
-        return self._guided(self.decoder.step(both, np.tile(places, (2, 1)), allowed))
+        return self._guided(self.decoder.step(both, np.tile(times, (2, 1)), allowed))
 
     def select(self, index: Tensor) -> None:
         """Keep only the sequences at `index`."""

@@ -133,8 +133,8 @@ def performance_of(
         source: the piece as it was read.
         lines: ticks of all its bar lines.
     """
-    lines_in_bars = relocate(np.array(lines), conditioning.places)
-    ticks, in_bars = conditioning.places
+    lines_in_bars = relocate(np.array(lines), conditioning.tick_map)
+    ticks, in_bars = conditioning.tick_map
     return Performance.of(
         source,
         tokenizer.normalise_rhythm(source),
@@ -217,7 +217,7 @@ def chords_on_grid(
 ) -> IntArray:
     """Return the grid step and the index in `CHORDS` of each chord. [N, 2]"""
     ticks = np.array([chord.tick for chord in chords], np.int64)
-    in_bars = relocate(ticks, conditioning.places)
+    in_bars = relocate(ticks, conditioning.tick_map)
     steps = to_grid(in_bars, tokenizer.steps_per_beat, score.ticks_per_beat)
     indices = np.array([chord_index(chord.text) or 0 for chord in chords], np.int64)
     return np.stack([steps, indices], axis=1)

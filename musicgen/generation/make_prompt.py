@@ -190,7 +190,7 @@ def read_piece(tokenizer: Tokenizer, score: Score, name: str) -> TokenizedPiece:
     lines = score.bar_starts()
     last_line = int(lines[-1])
     lines = np.append(lines, last_line + score.bar_ticks(score.time_signature_at(last_line)))
-    line_steps = report.grid(relocate(relocate(lines, gaps), report.places))
+    line_steps = report.grid(relocate(relocate(lines, gaps), report.tick_map))
     return TokenizedPiece(
         tokenizer, score, tokens, grid, report, shorter.repairs, bars, lines, line_steps
     )

@@ -160,10 +160,10 @@ def _read_notes(
 
     Deviations of less than a tick are none.
     """
-    ticks, places, bars, per_beat = bar_map
-    step = np.rint(np.interp(written.notes["onset"], ticks, places)).astype(np.int64)
+    ticks, steps, bars, per_beat = bar_map
+    step = np.rint(np.interp(written.notes["onset"], ticks, steps)).astype(np.int64)
     length = np.maximum(to_grid(written.notes["duration"], per_beat, ticks_per_beat), 1)
-    late = np.interp(played.notes["onset"], ticks, places) - step
+    late = np.interp(played.notes["onset"], ticks, steps) - step
     longer = played.notes["duration"] / ticks_per_beat * per_beat / length
     tick = per_beat / ticks_per_beat  # in grid steps
     notes = np.empty(len(step), PLAYED_NOTE)

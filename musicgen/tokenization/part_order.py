@@ -29,7 +29,7 @@ class ConditioningTokens(NamedTuple):
         targets: the decoded tracks to be written.
         start: grid step from which they replace the score's.
         stop: grid step at which the last bar of `ids` ends; None: with the ids.
-        places: ticks of the score, and where they are in its whole bars, see `relocate`. [2, N]
+        tick_map: from ticks of the score to those of its whole bars, see `relocate`. [2, N]
         rules: how tracks are read whose names tell other parts, in words.
         following: ids of the next bars of the piece, of all parts; at most `NUM_FOLLOWING_BARS`.
     """
@@ -39,7 +39,7 @@ class ConditioningTokens(NamedTuple):
     targets: Sequence[int]
     start: int = 0
     stop: int | None = None
-    places: IntArray = UNMOVED
+    tick_map: IntArray = UNMOVED
     rules: Sequence[str] = ()
     following: IntArray = NO_TOKENS
 

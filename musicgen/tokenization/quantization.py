@@ -10,7 +10,7 @@ from musicgen.errors import ParameterError
 from musicgen.tokenization.vocabulary import IntArray
 
 UNMOVED = np.array([[0, 2**40]] * 2)
-"""The places, see `relocate`, of ticks that stay where they are."""
+"""The tick map, see `relocate`, of music that is not moved."""
 
 
 def to_grid(ticks: IntArray, steps_per_beat: int | IntArray, ticks_per_beat: int) -> IntArray:
@@ -18,14 +18,14 @@ def to_grid(ticks: IntArray, steps_per_beat: int | IntArray, ticks_per_beat: int
     return (2 * steps_per_beat * ticks + ticks_per_beat) // (2 * ticks_per_beat)
 
 
-def relocate(ticks: IntArray, places: IntArray) -> IntArray:
-    """Return where ticks are after the music was moved.
+def relocate(ticks: IntArray, tick_map: IntArray) -> IntArray:
+    """Return the new ticks of music that was moved.
 
     Args:
-        places: ascending ticks before and after. Between two of them the time passes evenly in
+        tick_map: ascending old and new ticks. Between two of them the time passes evenly in
             both, or stands still in one. [2, N]
     """
-    return np.interp(ticks, *places).round().astype(np.int64)
+    return np.interp(ticks, *tick_map).round().astype(np.int64)
 
 
 def parse_bins(

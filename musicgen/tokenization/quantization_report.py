@@ -56,7 +56,7 @@ class QuantizationReport:
 
     Attributes:
         score: the piece, in whole bars if the tokens need them, see `in_whole_bars`.
-        places: ticks of the piece, and where they are in `score`, see `relocate`. [2, N]
+        tick_map: from ticks of the piece to those of `score`, see `relocate`. [2, N]
         read, kept: the grid steps at which the notes of the piece begin, and those of the tokens.
         no_chords_until: grid step of the first chord; 0 for vocabularies without chords.
         end: the grid step at which the last bar or beat that tokens may have ends, and its name.
@@ -67,7 +67,7 @@ class QuantizationReport:
 
     def __init__(self, score: Score, steps_per_beat: int) -> None:
         self.score, self.steps_per_beat = score, steps_per_beat
-        self.places = UNMOVED
+        self.tick_map = UNMOVED
         self.read = self.grid(score.notes["onset"])
         self.kept = self.read[:0]
         self.no_chords_until, self.too_long = 0.0, False

@@ -46,11 +46,11 @@ def in_whole_bars(score: Score, steps_per_beat: int, bar_steps: BarSteps) -> Qua
     read as another. A bar that the next time signature cuts short is followed by silence.
     """
     layout = _whole_bars(score, steps_per_beat, bar_steps)
-    whole, places = _retimed(score, layout.points)
+    whole, tick_map = _retimed(score, layout.points)
     if whole is not score:
         whole = replace(whole, time_signatures=layout.signatures)
     report = QuantizationReport(whole, steps_per_beat)
-    report.places = places
+    report.tick_map = tick_map
     for first, last in layout.filled:
         report.interpret("incomplete bars filled with silence", first, last)
     return report
@@ -102,9 +102,9 @@ def _without_upbeat(
 
 
 def without_long_gaps(score: Score) -> tuple[Score, IntArray]:
-    """Return a score without its gaps of more than `MAX_EMPTY_BARS`, and where its ticks went.
+    """Return a score without its gaps of more than `MAX_EMPTY_BARS`, and its tick map (`relocate`).
 
-    `repairs` names them; the places are those of `relocate`.
+    `repairs` names the gaps.
     """
     order = np.argsort(score.notes["onset"])
     onset, duration = score.notes["onset"][order], score.notes["duration"][order]
@@ -123,24 +123,24 @@ def without_long_gaps(score: Score) -> tuple[Score, IntArray]:
             left_out += last - first
             counts.append(j - i)
     lines = [f"{pluralize(count, 'bars')} without a note left out" for count in counts]
-    shorter, places = _retimed(score, points)
-    return replace(shorter, repairs=[*score.repairs, *lines]), places
+    shorter, tick_map = _retimed(score, points)
+    return replace(shorter, repairs=[*score.repairs, *lines]), tick_map
 
 
 def _retimed(score: Score, points: Sequence[tuple[int, int]]) -> tuple[Score, IntArray]:
-    """Return a score in which ticks are elsewhere, and the places of `relocate`.
+    """Return a score with its events at new ticks, and the tick map (`relocate`).
 
     Args:
         points: old ticks, from 0 on, and new ones. Between two of them the time passes as in the
             score, or stands still.
     """
     (last, moved), end = points[-1], 2**40
-    places = np.array(sorted({**dict(points), end: end + moved - last}.items())).T
-    if np.array_equal(*places):
-        return score, places
-    move = partial(relocate, places=places)
+    tick_map = np.array(sorted({**dict(points), end: end + moved - last}.items())).T
+    if np.array_equal(*tick_map):
+        return score, tick_map
+    move = partial(relocate, tick_map=tick_map)
 
     def move_event(ticks: IntArray) -> IntArray:
         return np.where(ticks > 0, move(ticks), 0)
 
-    return score.moved(move, move_event, lambda ends: move(ends - 1) + 1), places
+    return score.moved(move, move_event, lambda ends: move(ends - 1) + 1), tick_map

@@ -82,7 +82,7 @@ def test_every_later_bar_line_of_tokens_is_the_pieces(rows, metres, steps, rules
     assert " ".join(own.signatures.names[i] for i in indices) == metres
     assert np.array_equal(np.diff(starts), own.signatures.lengths[indices])
     assert losses.grid(losses.score.notes["onset"]).tolist() == steps
-    moved = relocate(score.notes["onset"], losses.places)
+    moved = relocate(score.notes["onset"], losses.tick_map)
     assert moved.tolist() == losses.score.notes["onset"].tolist()
     found = losses.summary().rules
     assert len(found) == len(rules)

@@ -110,7 +110,7 @@ class SongsPartOrder(PartOrder):
         self, score: Score, names: Sequence[str], first: int, end: int | None
     ) -> ConditioningTokens:
         report, lines, signatures = self.tokenizer.in_bars(score)
-        ticks = relocate(np.array([first, end or 0]), report.places)
+        ticks = relocate(np.array([first, end or 0]), report.tick_map)
         nearest_lines = np.abs(lines - report.grid(ticks)[:, None]).argmin(axis=1)
         start, stop = lines[nearest_lines].tolist()
         if first == 0:  # the silence before an upbeat is written, too
@@ -143,7 +143,7 @@ class SongsPartOrder(PartOrder):
         ids, stop = np.array(conditioning), int(lines[last])
         following_ids = np.concatenate([NO_TOKENS, *following])
         return ConditioningTokens(
-            ids, roles, targets, start, stop, report.places, rules, following_ids
+            ids, roles, targets, start, stop, report.tick_map, rules, following_ids
         )
 
     def _split_bars(self, tokens: IntArray) -> list[IntArray]:
