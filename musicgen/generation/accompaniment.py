@@ -98,7 +98,7 @@ def draw_bar(
     two_bars = Harmony([of_bar, of_bar], _METRES[name])
     rows = [
         (onset, min(length, end - onset), pitch, DEFAULT_VELOCITY)
-        for onset, length, pitch, _ in play((texture, texture), two_bars, ends=False)
+        for onset, length, pitch, _ in play([texture, texture], two_bars, ends=False)
         if onset < end
     ]
     return notes_of_part(rows, ticks_per_beat // _STEPS_PER_BEAT)

@@ -12,7 +12,7 @@ Rng = np.random.Generator
 REACH = {"Pitch": 7, "Duration": 3, "Chord": 140}
 """How far `Augmentation.scramble` moves the ids of a family; all chords are within reach."""
 
-_SCRAMBLE_PROBABILITY = 0.5  # of a crop's or a passage's values
+_SCRAMBLE_PROBABILITY = 0.5  # of the values of a crop, a passage, or a bar that returns
 _MAX_PASSAGES, _MAX_PASSAGE_BARS = 3, 4
 
 
@@ -58,11 +58,13 @@ class Augmentation:
         return self.crops.crop(tokens, starts, length)
 
     def scramble(self, window: IntArray, rng: Rng) -> IntArray:
-        """Return a crop of unfamiliar music, in which passages are repeated.
+        """Return a crop of unfamiliar music, in which passages are repeated and varied.
 
-        One to three passages of one to four bars are written over other bars of the crop. Random
-        maps change the pitches, durations and chords of half of the crops and passages. A model can
-        predict such a crop only by its repetitions, which trains a copy head. [L] -> [any length]
+        One to three passages of one to four bars are written over other bars of the crop, twice.
+        Random maps change the pitches, durations and chords of half of the crops and passages, and
+        of half of the bars that return, where they leave some unchanged. A model can predict such a
+        crop only by its repetitions, which trains a copy head: it learns to follow a repetition,
+        and that the repetition may depart from what it repeats. [L] -> [any length]
         """
         bar_lines = np.flatnonzero(within(window, self.families.get("Bar", range(0))))
         start, *bars = np.split(self._random_map(window, rng)[window], bar_lines)
@@ -74,14 +76,19 @@ class Augmentation:
             first, second = np.sort(rng.integers(num_whole - 2 * size + 1, size=2))
             table = self._random_map(window, rng)
             passage = [table[bar] for bar in bars[first : first + size]]
-            for place in (first, second + size):
-                bars[place : place + size] = passage
+            bars[first : first + size] = passage
+            bars[second + size : second + 2 * size] = [
+                self._random_map(window, rng, share=rng.random())[bar] for bar in passage
+            ]
         return np.concatenate([start, *bars])
 
-    def _random_map(self, window: IntArray, rng: Rng) -> IntArray:
-        """Return the new id of each id: unchanged with probability .5, else one near it. [V]
+    def _random_map(self, window: IntArray, rng: Rng, share: float = 1.0) -> IntArray:
+        """Return the new id of each id: all unchanged with probability .5. [V]
 
-        Ids of pitches, durations and chords become others of the window.
+        Ids of pitches, durations and chords become others near them that the window has.
+
+        Args:
+            share: probability that an id changes, if any do.
         """
         table = np.arange(self._size)
         if rng.random() >= _SCRAMBLE_PROBABILITY:
@@ -89,5 +96,6 @@ class Augmentation:
         for family, reach in REACH.items():
             ids = window[within(window, self.families.get(family, range(0)))]
             for token in np.unique(ids):
-                table[token] = rng.choice(ids[np.abs(ids - token) <= reach])
+                if rng.random() < share:
+                    table[token] = rng.choice(ids[np.abs(ids - token) <= reach])
         return table

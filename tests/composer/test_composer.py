@@ -20,7 +20,12 @@ from musicgen.composer.pop.song import compose_song
 from musicgen.composer.pop.texture import TEXTURES
 from musicgen.composer.render import notes_of_part
 from musicgen.metrics.descriptors import in_key_share
-from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated_bar_share
+from musicgen.metrics.repeated_bars import (
+    bar_notes,
+    bar_similarities,
+    copied_and_varied_shares,
+    repeated_bar_share,
+)
 from musicgen.metrics.style import style_similarity
 from musicgen.midi import Score, dumps, find_music, pitched_notes
 from musicgen.midi.key import Key, find_key
@@ -156,13 +161,15 @@ def test_pop_pieces_are_near_real_ones():
         changes = len(list(groupby(chord_tones(score))))
         in_key = in_key_share(score, find_key(notes))
         fit = share_of_chord_tones(score, notes)
-        found.append([in_key, fit, changes / num_bars, score.num_notes / num_bars, returns])
-    in_key, fit, chords_per_bar, notes_per_bar, returns = np.mean(found, axis=0)
+        copies, _ = copied_and_varied_shares(bar_notes(score.clip(0, 24 * 1920)), first=8)
+        found.append([in_key, fit, changes / num_bars, score.num_notes / num_bars, returns, copies])
+    in_key, fit, chords_per_bar, notes_per_bar, returns, copies = np.mean(found, axis=0)
     assert in_key > 0.95
     assert 0.8 < fit < 0.95  # not every note is a chord tone
     assert 1.2 < chords_per_bar < 1.6
     assert 16 < notes_per_bar < 24
     assert 0.25 < returns < 0.45
+    assert 0.01 < copies < 0.1  # bars return with changes
 
 
 def test_songs_have_the_beats_of_their_metre_and_two_independent_parts():

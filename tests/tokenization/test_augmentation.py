@@ -25,6 +25,24 @@ def test_a_scramble_moves_values_within_their_reach():
     assert 0.45 < unchanged < 0.6  # half, and the draws of the same values
 
 
+def test_passages_of_a_scramble_return_as_they_were_or_with_other_notes():
+    """Half of the bars that return have a map; it changes all, some or, rarely, none of 20 notes."""
+    remi, rng = REMI(), np.random.default_rng(0)
+    bar, beat, pitch = (remi.families[name].start for name in ("Bar", "Beat", "Pitch"))
+    notes = pitch + np.arange(20)  # each of them may become one of the others
+    window = np.concatenate([[bar, beat + i, *notes] for i in range(16)])
+    changed = []
+    for _ in range(300):
+        scrambled = remi.augmentation.scramble(window, rng).reshape(16, -1)
+        for rhythm in np.unique(scrambled[:, 1]):
+            earlier, *returns = scrambled[scrambled[:, 1] == rhythm, 2:]
+            changed += [np.mean(earlier != later) for later in returns]
+    found = np.array(changed)
+    assert 0.4 < np.mean(found == 0) < 0.6
+    assert 0.15 < np.mean((found > 0) & (found < 0.5)) < 0.3
+    assert 0.15 < np.mean(found > 0.5) < 0.3
+
+
 def test_other_parts_lead_in_their_share_of_the_crops():
     """One of three parts alone leads in half of these, and any set of parts in the others.
 

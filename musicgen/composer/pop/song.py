@@ -21,7 +21,7 @@ from musicgen.composer.pop.melody import (
     shorten_before_next,
 )
 from musicgen.composer.pop.progressions import Bar, close, draw_section, draw_sevenths, realise
-from musicgen.composer.pop.texture import Textures, draw_texture, play
+from musicgen.composer.pop.texture import Texture, Textures, draw_texture, play, vary
 from musicgen.composer.render import StepNotes, changes, notes_of_part
 from musicgen.midi import (
     CHOIR_AAHS,
@@ -94,6 +94,9 @@ class _Song:
         # Sections whose melody is played by the piano instead of the voice.
         solos = (("intro",), ("intro", "outro"), ("intro", "bridge"))
         self.solos = pick(rng, solos) if sung else ()
+        self.pianist = rng.spawn(1)[0]  # its draws change no others
+        # Probability that the pianist varies the texture of a bar.
+        self.freedom = pick(self.pianist, {0.2: 1, 0.6: 2, 0.9: 3})
 
     def material(self, section: Section) -> _Material:
         """Return random material for sections of this kind."""
@@ -117,6 +120,16 @@ class _Song:
             energy = min(ENERGY[section.kind] + 0.15, 1)
             textures = draw_texture(rng, energy, self.feel, self.metre)
         return replace(material, motifs=motifs, textures=textures)
+
+    def textures(self, material: _Material) -> list[Texture]:
+        """Return the texture of each bar of a section, in some bars with a random change."""
+        textures = [material.textures[bar % 2] for bar in range(len(material.bars))]
+        return [
+            vary(self.pianist, texture, self.metre.beat)
+            if chance(self.pianist, self.freedom)
+            else texture
+            for texture in textures
+        ]
 
     def velocity(self, section: Section, onset: int, extra: float) -> int:
         """Return an even velocity in 40–86 for a note.
@@ -216,7 +229,7 @@ def _section(
     melody: StepNotes = []
     piano = [
         (onset, length, pitch, song.velocity(section, onset, accent - 4))
-        for onset, length, pitch, accent in play(material.textures, harmony, ends=ends)
+        for onset, length, pitch, accent in play(song.textures(material), harmony, ends=ends)
     ]
     if section.kind != "intro" or song.intro_has_melody:
         octave = 12 if solo else 0

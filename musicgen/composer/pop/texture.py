@@ -1,6 +1,6 @@
 """Piano accompaniments: one-bar patterns that fit any chord."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -221,20 +221,51 @@ def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metr
     return first, first if chance(rng, 0.5) else draw(rng, off)
 
 
-def play(textures: Textures, harmony: Harmony, *, ends: bool) -> StepNotes:
+def vary(rng: np.random.Generator, texture: Texture, beat: int) -> Texture:
+    """Return the texture of a bar with one random change, such as a pianist makes in a repetition.
+
+    Args:
+        beat: steps in a beat.
+    """
+    strokes = sorted(texture)
+    i = int(rng.integers(len(strokes)))
+    stroke = strokes[i]
+    match pick(rng, {"revoice": 3, "omit": 1, "strike again": 1}):
+        case "omit" if stroke.step and len(strokes) > 2:
+            del strokes[i]
+        case "strike again" if stroke.length >= 2 * beat:
+            first = stroke.length // beat // 2 * beat
+            again = stroke._replace(step=stroke.step + first, length=stroke.length - first)
+            strokes[i : i + 1] = [stroke._replace(length=first), again]
+        case _:
+            strokes[i] = stroke._replace(tones=_revoice(rng, stroke.tones))
+    return strokes
+
+
+def _revoice(rng: np.random.Generator, tones: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tones without one of them, or a single tone's neighbour in the same hand."""
+    if len(tones) > 1:
+        left_out = pick(rng, tones)
+        return tuple(tone for tone in tones if tone != left_out)
+    [tone] = tones
+    hand = range(4) if tone >= 0 else range(TENTH, 0)
+    return (pick(rng, [other for other in (tone - 1, tone + 1) if other in hand]),)
+
+
+def play(textures: Sequence[Texture], harmony: Harmony, *, ends: bool) -> StepNotes:
     """Return the notes of an accompaniment, with the accent in place of the velocity.
 
     Each voicing moves as little as possible from the previous one. Notes end with their chord. The
     last bar is sustained.
 
     Args:
+        textures: the texture of each bar.
         ends: whether the piece ends here; the last bar is then one chord.
     """
     notes: StepNotes = []
     hands = _Hands()
     end, split = harmony.metre.bar, harmony.metre.split
-    for bar, chords in enumerate(harmony.bars):
-        texture = textures[bar % 2]
+    for bar, (texture, chords) in enumerate(zip(textures, harmony.bars, strict=True)):
         if bar == len(harmony.bars) - 1:
             texture = _last_bar(texture, harmony, ends)
         if len(chords) == 2:
