@@ -4,6 +4,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi models position tokenization)
+# Some machines tell Python not to keep compiled modules. Every process would then compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
 .PHONY: help setup demo test test-fast export page pretrained table bench bench-quick bench-gpu docs check-docs lint clean

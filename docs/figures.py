@@ -131,5 +131,6 @@ def ending_figures() -> Iterator[tuple[str, str]]:
         "docs/generating.md",
         f"Of {ends['continuations']} continuations of {ends['prompts']} songs by `songs-small`, "
         f"{ends['end on the tonic chord']:.0%} end on the tonic chord (originals "
-        f"{ends['originals: end on the tonic chord']:.0%}), and in {ends['piles']} of them notes pile up",
+        f"{ends['originals: end on the tonic chord']:.0%}), and in {ends['piles']} of them notes "
+        "pile up",
     )

@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,7 @@ def _wait_for(process: Any) -> int:
 def _launch(function: Callable[..., None], *arguments: Any) -> None:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    _start_others_from_the_same_server()
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -121,6 +123,11 @@ def _launch(function: Callable[..., None], *arguments: Any) -> None:
         start_method="forkserver",  # the only difference from `torchrun`, which starts Python anew
     )
     elastic_launch(config, function)(*arguments)
+
+
+def _start_others_from_the_same_server() -> None:
+    """Use the fork server of this process; Python would start another, which imports all anew."""
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
 
 
 class _ForkedProcess:
@@ -151,6 +158,7 @@ def _train(
 
     from musicgen.cli.commands import train
 
+    _start_others_from_the_same_server()
     subprocess_script.subprocess = SimpleNamespace(Popen=_ForkedProcess)
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)

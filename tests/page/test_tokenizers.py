@@ -37,6 +37,8 @@ pytestmark = needs_node
 def random_walk(tokenizer, rng, number: int) -> dict:
     """Take random steps through the grammar; families of tokens are equally probable."""
     grammar = tokenizer.grammar()
+    eos = tokenizer.vocabulary.id("EOS")
+    families = [np.array(ids, int) for ids in reversed(tokenizer.families.values())]
     # A chorale begins with a header; with parts, the page may begin within a bar.
     is_in_order = isinstance(tokenizer, REMI)
     options = {
@@ -72,8 +74,8 @@ def random_walk(tokenizer, rng, number: int) -> dict:
     while not state.finished.any() and len(tokens) < 300:
         allowed = grammar.allowed(state)[0].numpy()
         masks.append(np.flatnonzero(allowed).tolist())
-        kinds = [[i for i in masks[-1] if i in ids] for ids in tokenizer.families.values()]
-        kinds = [ids for ids in kinds[::-1] if ids and tokenizer.vocabulary.id("EOS") not in ids]
+        kinds = [ids[allowed[ids]] for ids in families]
+        kinds = [ids for ids in kinds if len(ids) and eos not in ids]
         tokens.append(int(rng.choice(kinds[rng.integers(len(kinds))] if kinds else masks[-1])))
         state = grammar.advance(state, torch.tensor(tokens[-1:]))
     names = ("index", "time", "bar", "beat", *Coordinates(tokenizer).values)
