@@ -94,7 +94,7 @@ def test_a_constraint_has_a_memory_of_each_sequence():
     # Short notes, most of one pitch, which therefore often follows itself.
     model.model.head.bias.data[pitches[40]] = 20.0
     model.model.head.bias.data[tokenizer.families["Duration"][0]] = 20.0
-    options = {"prompt_bars": 1, "bars": 3, "num_samples": 4}
+    options = {"prompt_bars": 1, "bars": 3, "num_samples": 8}
 
     def num_repeated(**more):
         count = 0
