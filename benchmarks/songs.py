@@ -199,7 +199,7 @@ def checks(piece: Continuation) -> dict[str, float]:
     found = {"bar lines kept": float(np.array_equal(*(x[:number] for x in lines)))}
     if kept:
         # As MIDI, which cannot hold a pitch that begins again before it ends.
-        files = (loads(each).tracks for each in (piece.midi_file()[0], dumps(kept.source)))
+        files = (loads(each).tracks for each in (piece.midi_file().data, dumps(kept.source)))
         tracks = zip(*files, kept.conditioning.roles, strict=False)
         same = all(new == own for new, own, role in tracks if role not in kept.targets)
         found["given notes unchanged"] = float(same)

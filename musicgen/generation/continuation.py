@@ -81,10 +81,8 @@ class Continuation:
             return len(added)
         conditioning = kept.conditioning
         num_kept = int((conditioning.ids[len(self.prompt.tokens) :] >= 0).sum())
-        if (
-            conditioning.stop is not None
-        ):  # the bar after the kept parts ends the piece, and is not added
-            num_kept -= 1
+        if conditioning.stop is not None:
+            num_kept -= 1  # the bar after the kept parts, which ends the piece and is not added
         return len(added) - num_kept
 
     @property

@@ -77,9 +77,8 @@ def segment_fitness(similarities: FloatArray) -> FloatArray:
     """
     n = len(similarities)
     fitness = np.zeros((n + 1, n))
-    score = np.zeros(
-        (n + 1, n + 1)
-    )  # similarity of the segments of `length` from each pair of bars
+    # Similarity of the segments of `length` that begin at each pair of bars.
+    score = np.zeros((n + 1, n + 1))
     for length in range(1, n + 1):
         count = n - length + 1
         score = score[:count, :count] + similarities[length - 1 :, length - 1 :]

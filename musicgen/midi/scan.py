@@ -174,9 +174,8 @@ def _values_at(
     for channel in set(channel_of_change.tolist()):
         own = channel_of_change == channel
         edges = np.concatenate([[0], changes[own], [len(events.tick)]])
-        value = np.concatenate([[_NO_VALUE], values[own]]).repeat(
-            edges[1:] - edges[:-1]
-        )  # of each event
+        of_changes = np.concatenate([[_NO_VALUE], values[own]])
+        value = of_changes.repeat(edges[1:] - edges[:-1])  # of each event
         here = (channels == channel).nonzero()[0]
         found[here] = value.take(at.take(here))
     return found

@@ -78,7 +78,7 @@ def test_it_stands_in_the_first_bar_that_the_tune_begins(upbeat, begin):
         assert notes["onset"].min() == 480 * begin == piano_of(piece)["onset"].min()
         assert {*(notes["pitch"] % 12).tolist()} <= {7, 11, 2}
         bars.add(tuple(notes["pitch"].tolist()))
-        file = loads(piece.midi_file()[0])
+        file = loads(piece.midi_file().data)
         assert np.isin(notes["pitch"], file.tracks[1].notes["pitch"]).all()
         SONGS.grammar().start(piece.tokens[None])
     assert len(bars) >= 3

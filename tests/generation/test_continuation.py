@@ -84,7 +84,7 @@ def test_tempi_from_where_the_continuation_begins_are_in_the_file():
     own = remi.decode(tokens).tempos
     piece = Continuation(prompt, 0, tokens, remi.decode(tokens), 2)
     assert own["tick"].tolist() == [0, 960, 3840, 5760]
-    found = loads(piece.midi_file()[0]).tempos
+    found = loads(piece.midi_file().data).tempos
     assert found["tick"].tolist() == [0, 960, 3840, 5760]
     assert found["bpm"] == pytest.approx([90, 100, *own["bpm"][2:]], rel=1e-4)
 

@@ -71,7 +71,7 @@ def test_levels_at_the_cut_are_those_of_the_last_note(control, setting, tmp_path
         path.write_bytes(PromptFile(tracks).data())
         options = {"prompt_bars": 2, "bars": 1, "max_new_tokens": 9}
         (piece,) = music_model(TOKENIZERS[0]).generate(path, **options)
-        file = mido.MidiFile(file=io.BytesIO(piece.midi_file()[0]))
+        file = mido.MidiFile(file=io.BytesIO(piece.midi_file().data))
         values = [m.value for t in file.tracks for m in t if m.is_cc(control)]
         heard = setting[0][1] if setting else {7: 100, 11: 127}[control]
         assert values == [*(v for _, v in setting), 0, heard]

@@ -50,7 +50,7 @@ def song(num_bars=NUM_BARS):
 def write(score, tokenizer=CHORALE, **options):
     """The pieces of a request, and what their files hold, which are no others for a score's file."""
     pieces = music_model(tokenizer).generate(score, **options)
-    files = [loads(piece.midi_file()[0]) for piece in pieces]
+    files = [loads(piece.midi_file().data) for piece in pieces]
     for piece, file in zip(pieces, files, strict=True):
         tokenizer.grammar().start(piece.tokens[None])
         if piece.prompt.kept:
@@ -125,7 +125,7 @@ def test_a_tune_alone_gets_new_tracks():
 def test_first_bars_of_the_other_voices_are_kept_on_request():
     score = song()
     (piece,), (file,) = write(score, keep="soprano", prompt_bars=2)
-    assert (piece.prompt.end_time, piece.midi_file()[1]) == (24, 2 * BAR)
+    assert (piece.prompt.end_time, piece.midi_file().prompt_end) == (24, 2 * BAR)
     held = CHORALE.decode(CHORALE.encode(score))
     assert piece.score.tracks != held.tracks
     for track, own in zip(piece.score.tracks, held.tracks, strict=True):
@@ -295,7 +295,7 @@ def test_where_the_file_has_chords_there_are_no_others(options, tick):
     (piece,) = model.generate(score, **options)
     *before, last = [(marker.tick // 5, marker.text) for marker in piece.score.markers]
     assert (last, len(before) > 0) == ((tick, "G_M"), tick > 0)
-    assert loads(piece.midi_file()[0]).markers == score.markers
+    assert loads(piece.midi_file().data).markers == score.markers
 
 
 def test_a_continuation_is_of_the_parts_of_its_piece():

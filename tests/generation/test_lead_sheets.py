@@ -33,7 +33,7 @@ def tracks_of(*rows_of_tracks, names=("", "")):
 def test_the_only_tune_is_read_as_the_voice_and_gets_a_piano(tracks, read_as):
     model, options = music_model(SONGS), {"keep": "voice", "seed": 1}
     (piece,) = model.generate(Score(96, tracks), **options)
-    file = loads(piece.midi_file()[0])
+    file = loads(piece.midi_file().data)
     kept = [track for track in file.tracks if track.notes.tolist() == TUNE]
     assert [track.name for track in kept] == [tracks[-1].name]
     assert [track.name for track in piece.new_score.tracks if len(track.notes)] == ["Piano"]
@@ -76,7 +76,7 @@ def test_a_tune_alone_goes_on_as_a_voice_in_its_own_track(tmp_path, track, part)
     (piece,) = model.generate(tmp_path / "tune.mid", bars=2)
     assert [each.name for each in piece.prompt.score.tracks if len(each.notes)] == [part]
     for keep_prompt in "original", "tokens":
-        (own,) = loads(piece.midi_file(keep_prompt)[0]).tracks
+        (own,) = loads(piece.midi_file(keep_prompt).data).tracks
         is_violin = part == "Strings" and keep_prompt == "tokens"
         assert own.program == (48 if is_violin else track.program)
         assert len(own.notes) > len(track.notes)
@@ -98,5 +98,5 @@ def test_the_chords_of_a_lead_sheet_are_those_that_are_written(tmp_path):
     printed = [(3, "G_M"), (6, "A_m7"), (9, "D_7")]
     found = [(m.tick // 480, m.text) for m in piece.score.markers if m.tick >= 3 * 480]
     assert found == printed  # in the upbeat the model chooses
-    file = loads(piece.midi_file()[0])
+    file = loads(piece.midi_file().data)
     assert [m.text for m in file.markers] == ["G_M_G", "A_m7_G", "D_7_D"]

@@ -223,25 +223,25 @@ def test_the_pedal_of_a_file_goes_on_and_ends_up(tmp_path):
     ]
     path = file_of(tmp_path, *sixteenths(), *held)
     (piece,) = model.generate(path, prompt_bars=2, bars=3)
-    found = pedals(piece.midi_file()[0])
+    found = pedals(piece.midi_file().data)
     assert found[:4] == [(30, 99), (1900, 0), (BAR + 30, 99), (BAR + 1900, 0)]
     assert len(found) > 4
     repeated = [(bar * BAR + at, v) for bar in range(9) for at, v in ((30, 99), (1900, 0))]
     assert found[:-1] == repeated[: len(found) - 1]
     assert found[-1][1] == 0  # at the latest where the last note ends
     (piece,) = model.generate(path, prompt_bars=2, bars=3, performance="none")
-    assert pedals(piece.midi_file()[0]) == found[:4]
+    assert pedals(piece.midi_file().data) == found[:4]
     (piece,) = model.generate(file_of(tmp_path, *sixteenths()), prompt_bars=2, bars=3)
-    assert pedals(piece.midi_file()[0]) == []
+    assert pedals(piece.midi_file().data) == []
 
 
 def test_rewritten_bars_keep_their_pedal(tmp_path):
     model = musicgen.load("songs-small")
     path = file_of(tmp_path, *sixteenths(), (BAR + 30, b"\xb0\x40\x63"), (BAR + 900, b"\xb0\x40\0"))
     (piece,) = model.generate(path, rewrite=2)
-    assert pedals(piece.midi_file()[0]) == [(BAR + 30, 99), (BAR + 900, 0)]
+    assert pedals(piece.midi_file().data) == [(BAR + 30, 99), (BAR + 900, 0)]
     (piece,) = model.generate(path, rewrite=2, performance="none")
-    assert (BAR + 30, 99) not in pedals(piece.midi_file()[0])
+    assert (BAR + 30, 99) not in pedals(piece.midi_file().data)
 
 
 # Whole continuations
@@ -272,7 +272,7 @@ def test_a_real_model_goes_on_as_its_prompt_is_played():
     assert {*new["velocity"].tolist()} <= {60, 90, 110}
     assert len({*new["velocity"].tolist()}) > 1
     assert len({*grid["velocity"].tolist()}) == 1
-    saved = loads(piece.midi_file()[0])
+    saved = loads(piece.midi_file().data)
     later = np.concatenate([t.notes[t.notes["onset"] >= 4 * BAR] for t in saved.tracks])
     columns = ["pitch", "velocity"]
     assert sorted(later[columns].tolist()) == sorted(new[columns].tolist())
@@ -302,7 +302,7 @@ def test_notes_of_the_next_bar_that_are_early_do_not_stay(performance, tmp_path)
     path = file_of(tmp_path, *notes(*rows))
     options = {"prompt_bars": 2, "bars": 1, "beats": "file", "performance": performance}
     (piece,) = model.generate(path, **options)
-    (track,) = loads(piece.midi_file()[0]).tracks
+    (track,) = loads(piece.midi_file().data).tracks
     kept = track.notes[track.notes["onset"] < 2 * BAR]
     assert kept["onset"].tolist() == [row[0] for row in rows[:8]]
     assert kept["duration"].tolist() == [240] * 8

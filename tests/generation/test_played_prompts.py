@@ -44,7 +44,7 @@ def test_the_continuation_begins_at_the_bar_line_of_the_music(tmp_path):
     model = music_model(REMI(chords=False))
     beats = beats_file(tmp_path)
     piece = model.generate(tmp_path / "take.mid", prompt_bars=2, bars=1, beats=beats)[0]
-    written = loads(piece.midi_file()[0])
+    written = loads(piece.midi_file().data)
     seconds = np.unique(written.seconds_at(written.notes["onset"]))
     expected = FIRST + np.arange(8) * BEAT_SECONDS
     np.testing.assert_allclose(seconds[:8] + expected[0] - seconds[0], expected, atol=1e-3)

@@ -14,7 +14,7 @@ def test_behind_bars_with_other_chords_the_chord_of_the_file_is_in_force(tmp_pat
         options = {"rewrite": bars, "chords": "Bb", "key": "F"}
         (piece,) = music_model(SONGS, "auto").generate(path, **options)
         assert piece.prompt.source.data == path.read_bytes()
-        found = [(marker.tick, marker.text) for marker in loads(piece.midi_file()[0]).markers]
+        found = [(marker.tick, marker.text) for marker in loads(piece.midi_file().data).markers]
         assert found == [(0, "G_M"), (288, "Bb_M"), (400, "louder"), *last]
 
 
@@ -30,7 +30,7 @@ def test_notes_end_with_the_bars_that_are_rewritten():
     model, score = music_model(SONGS), accompanied()
     model.model.head.bias.data[SONGS.families["Duration"].stop - 1] = 99  # sixteen beats
     (piece,) = model.generate(score, rewrite="2-3", keep="voice", seed=3)
-    file = loads(piece.midi_file()[0])
+    file = loads(piece.midi_file().data)
     written = [row for track in file.tracks[1:3] for row in notes_between(track, 288, 768)]
     assert written
     assert {onset + duration for onset, duration, *_ in written} == {768}
