@@ -38,7 +38,8 @@ class Events(NamedTuple):
     """Tokens of one kind, which `sorted_tokens` puts in their places.
 
     Attributes:
-        keys: the sort keys, the most important first; of each event, or one for all. [N] or ()
+        keys: the sort keys from -1 on, the most important first; the first is one of each event,
+            others may be one for all. [N] or ()
         ids: one to three tokens of each event, which follow one another; -1 for none. [N] or ()
     """
 
@@ -230,11 +231,17 @@ class InBars(Tokenizer):
 
 def sorted_tokens(kinds: Sequence[Events]) -> IntArray:
     """Return the ids of events of several kinds, in ascending order of the events' keys. -> [L]"""
-    tables = []
+    num_keys = len(kinds[0].keys)
+    columns = np.full((num_keys + 3, sum(len(kind.keys[0]) for kind in kinds)), -1)
+    start = 0
     for keys, ids in kinds:
-        absent = [-1] * (3 - len(ids))
-        tables.append(np.stack(np.broadcast_arrays(*keys, *ids, *absent), axis=1))
-    table, num_keys = np.concatenate(tables), len(kinds[0].keys)
-    order = np.lexsort(table[:, :num_keys].T[::-1])
-    tokens = table[order, num_keys:].ravel()
+        end = start + len(keys[0])
+        for column, values in zip(columns, [*keys, *ids], strict=False):
+            column[start:end] = values
+        start = end
+    # One number for all keys of an event, which sorts faster than several.
+    number = columns[0]
+    for key in columns[1:num_keys]:
+        number = number * (key.max(initial=0) + 2) + key + 1
+    tokens = columns[num_keys:, np.argsort(number, kind="stable")].T.ravel()
     return tokens[tokens >= 0]

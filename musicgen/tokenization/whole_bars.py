@@ -106,8 +106,9 @@ def without_long_gaps(score: Score) -> tuple[Score, IntArray]:
 
     `repairs` names the gaps.
     """
-    order = np.argsort(score.notes["onset"])
-    onset, duration = score.notes["onset"][order], score.notes["duration"][order]
+    notes = score.notes
+    notes = notes.take(np.argsort(notes["onset"]))
+    onset, duration = notes["onset"], notes["duration"]
     end = np.maximum.accumulate(np.append(0, onset + duration))[:-1]
     wide = onset - end > MAX_EMPTY_BARS * score.ticks_per_beat  # no bar of a quarter is longer
     if not wide.any():

@@ -38,23 +38,24 @@ def sketch(score: Score) -> Sketches:
     is_drum = np.concatenate([np.empty(0, bool), *drums])
     step = np.rint(notes["onset"] * _STEPS_PER_BEAT / score.ticks_per_beat).astype(np.int64)
     step -= step.min(initial=np.iinfo(np.int64).max)
-    code = np.unique((step * 2 + is_drum) * 128 + np.clip(notes["pitch"], 0, 127))
+    code = np.sort((step * 2 + is_drum) * 128 + np.clip(notes["pitch"], 0, 127))
+    code = code[np.diff(code, prepend=-1) > 0]
     step, rest = np.divmod(code, 256)
     is_drum, pitch = rest >= 128, rest % 128
 
-    # Passage p contains the frames p to p + 3: each note is in four passages.
+    # Passage p contains the frames p - 3 to p: each note is in four passages.
     frame, in_frame = np.divmod(step, _FRAME)
-    first_frames = np.unique(np.concatenate([frame - back for back in range(_FRAMES)]))
-    passage = np.concatenate([np.searchsorted(first_frames, frame - b) for b in range(_FRAMES)])
-    offset = np.concatenate([in_frame + b * _FRAME for b in range(_FRAMES)])
+    num_passages = frame.max(initial=-1) + _FRAMES
+    passage = np.concatenate([frame + later for later in range(_FRAMES)])
+    offset = np.concatenate([in_frame + b * _FRAME for b in reversed(range(_FRAMES))])
     is_drum, pitch = np.tile(is_drum, _FRAMES), np.tile(pitch, _FRAMES)
-    lowest = np.full(len(first_frames), 128)
+    lowest = np.full(num_passages, 128)
     np.minimum.at(lowest, passage[~is_drum], pitch[~is_drum])
     relative = np.where(is_drum, 128 + pitch, pitch - lowest[passage])
 
-    total = np.zeros(len(first_frames), np.uint64)
+    total = np.zeros(num_passages, np.uint64)
     np.add.at(total, passage, hash_values((offset * 256 + relative).astype(np.uint64)))
-    hashes = np.unique(total[np.bincount(passage, minlength=len(first_frames)) >= _MIN_NOTES])
+    hashes = np.unique(total[np.bincount(passage, minlength=num_passages) >= _MIN_NOTES])
     return np.append(hashes, np.full(SKETCH_SIZE, NO_PASSAGE))[:SKETCH_SIZE]
 
 

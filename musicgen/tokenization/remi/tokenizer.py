@@ -89,7 +89,7 @@ class REMI(InBars):
         chord_step, chord = self.chord_changes(report)
         tempo_step, tempo = find_changes(*self.tempi_inside(report))
 
-        beats = np.unique(np.concatenate([step, chord_step, tempo_step]))
+        beats = np.flatnonzero(np.bincount(np.concatenate([step, chord_step, tempo_step])))
         bar = np.searchsorted(lines, beats, side="right") - 1
         num_bars = bar[-1] + 1 if len(bar) else 0
         first = {name: ids.start for name, ids in self.families.items()}
