@@ -31,14 +31,19 @@ def check_known(cfg: DictConfig, config_name: str) -> None:
     The arguments of a class are left to its constructor, see `unknown_setting`.
     """
     given = given_overrides()
-    for override in given:
-        key = override_key(override)
-        added = override.startswith("+") and not _is_group(key) and not key.startswith("hydra")
-        if not added or _is_of_object(cfg, key) or key in _settings(config_name, given):
-            continue
-        if f"${{{key}}}" in OmegaConf.to_yaml(cfg):  # other settings take their values from it
-            continue
-        raise UserError(no_such_setting(key, config_name))
+    added = [override_key(override) for override in given if override.startswith("+")]
+    uncertain = [
+        key
+        for key in added
+        if not (_is_group(key) or key.startswith("hydra") or _is_of_object(cfg, key))
+    ]
+    if not uncertain:
+        return
+    known = _settings(config_name, given)
+    for key in uncertain:
+        # Other settings may take their values from a setting that nothing else reads.
+        if key not in known and f"${{{key}}}" not in OmegaConf.to_yaml(cfg):
+            raise UserError(no_such_setting(key, config_name, known=known))
 
 
 def unknown_setting(error: BaseException) -> str | None:
@@ -52,16 +57,20 @@ def unknown_setting(error: BaseException) -> str | None:
     return next((key for key in added if key.rpartition(".")[2] == message[1]), None)
 
 
-def no_such_setting(key: str, config_name: str, otherwise: str | None = None) -> str:
+def no_such_setting(
+    key: str, config_name: str, otherwise: str | None = None, known: Sequence[str] = ()
+) -> str:
     """Return a line about an unknown setting: what to give instead, or the most similar one.
 
     Args:
         otherwise: the line for a setting of a section, such as `model.x`, without a similar one.
+        known: the names of all settings; by default they are composed.
     """
     if config_name == "train" and key in _ELSEWHERE:
         return f"{key}: no such setting; {_ELSEWHERE[key]}"
     cutoff = 0.67 if "." in key else 0.6  # keys of one section have much in common
-    similar = get_close_matches(key, _settings(config_name, sys.argv[1:]), 1, cutoff)
+    known = known or _settings(config_name, sys.argv[1:])
+    similar = get_close_matches(key, known, 1, cutoff)
     if similar and "._" not in similar[0] and not f"{key}.".startswith(f"{similar[0]}."):
         return f"{key}: no such setting; did you mean {similar[0]}?"
     if otherwise is not None and "." in key:
@@ -85,19 +94,24 @@ def _is_of_object(cfg: DictConfig, key: str) -> bool:
 
 def _settings(config_name: str, arguments: Sequence[str]) -> list[str]:
     """Return the names of a command's settings and groups, with the choices of the arguments."""
+    groups = _groups(config_name)
+    chosen = [
+        each
+        for each in arguments
+        if override_key(each) in groups and each.partition("=")[2] in choices(override_key(each))
+    ]
     # Within a job, Hydra has been initialized with the folders of the command line.
     in_job = GlobalHydra.instance().is_initialized()
     with nullcontext() if in_job else initialize_config_dir(str(CONF), version_base="1.3"):
-        groups = compose(config_name, return_hydra_config=True).hydra.runtime.choices
-        chosen = [
-            each
-            for each in arguments
-            if override_key(each) in groups
-            and each.partition("=")[2] in choices(override_key(each))
-        ]
         cfg: Any = compose(config_name, chosen, return_hydra_config=True)
     plain: Any = OmegaConf.to_container(cfg)
     return [*plain.pop("hydra")["runtime"]["choices"], *_keys(plain)]
+
+
+def _groups(config_name: str) -> set[str]:
+    """Return the groups of which a command has a choice."""
+    entries = OmegaConf.load(CONF / f"{config_name}.yaml").defaults
+    return {str(group) for entry in entries if OmegaConf.is_dict(entry) for group in entry}
 
 
 def _keys(settings: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Runs of train.py that die where a test says, in processes forked after the slow imports."""
+"""Commands in processes forked after the slow imports; runs of train.py that die where a test says."""
 
 import io
 import multiprocessing
@@ -92,6 +92,16 @@ def train(folder: Path, *arguments: str, death: Any = None) -> int:
     return _wait_for(_FORKS.Process(target=_train, args=(folder, arguments, death)))
 
 
+def start(folder: Path, command: str, *arguments: str) -> Any:
+    """Start a command, such as `generate`, in a folder; return its process.
+
+    Standard error is appended to `stderr` there.
+    """
+    process = _FORKS.Process(target=_run, args=(folder, command, arguments))
+    process.start()
+    return process
+
+
 def torchrun(folder: Path, *arguments: str) -> int:
     """Run `torchrun --standalone --nproc_per_node=2 train.py` in a folder; return its status."""
     return call_in_two_processes(_train, folder, arguments, None)
@@ -156,10 +166,21 @@ def _train(
 ) -> None:
     from pytorch_lightning.strategies.launchers import subprocess_script
 
-    from musicgen.cli.commands import train
-
     _start_others_from_the_same_server()
     subprocess_script.subprocess = SimpleNamespace(Popen=_ForkedProcess)
+    if death is not None:
+        death.arm()
+    _run(folder, "train", arguments, environment)
+
+
+def _run(
+    folder: Path,
+    command: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    from musicgen.cli import commands
+
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
     os.environ.update(environment)
@@ -169,10 +190,8 @@ def _train(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background job ignores
     with Path("stderr").open("ab") as file:
         os.dup2(file.fileno(), 2)
-    sys.argv = [str(ROOT / "train.py"), *arguments]
-    if death is not None:
-        death.arm()
-    train()
+    sys.argv = [str(ROOT / f"{command}.py"), *arguments]
+    getattr(commands, command)()
 
 
 def is_alive(pid: int) -> bool:

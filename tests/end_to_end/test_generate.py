@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -14,7 +12,8 @@ from musicgen import load
 from musicgen.composer import compose_groove, compose_pop, compose_song
 from musicgen.midi import dumps, read, write
 from musicgen.package_data import EXAMPLES
-from tests.end_to_end.command_line import ROOT, SHORT, TINY, assert_one_line, succeed
+from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, succeed
+from tests.end_to_end.deaths import start
 from tests.midi.test_printed_scores import SONG
 
 NAMES = ["My Song (1).mid", "Señor.mid", "a,b.mid", "a&b.mid", "it's.mid", "x=y.MID"]
@@ -127,14 +126,14 @@ def test_generate_warns_about_pieces_cut_short_by_the_position_limit(here, tmp_p
 def test_a_stopped_command_keeps_what_is_finished_and_reports_it(here, workplace):
     out = workplace / "stopped"
     settings = ["checkpoint=latest", "bars=1", "num_samples=60", "batch_size=2", f"out={out}"]
-    command = [sys.executable, str(ROOT / "generate.py"), *settings]
-    process = subprocess.Popen(command, cwd=workplace, stderr=subprocess.PIPE, text=True)
+    process = start(workplace, "generate", *settings)
     # One of them may still have the name of a temporary file.
-    while len([*out.glob("*.mid")]) < 3 and process.poll() is None:
+    while len([*out.glob("*.mid")]) < 3 and process.is_alive():
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    stderr = (workplace / "stderr").read_text()
+    assert process.exitcode == 130, stderr
     assert stderr.splitlines()[-1] == "interrupted"
     first = json.loads((out / "generation.json").read_text())["pieces"]
     assert {path.name for path in out.glob("*.mid")} == {row["file"] for row in first}
