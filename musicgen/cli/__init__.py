@@ -2,6 +2,8 @@
 
 from omegaconf import DictConfig, OmegaConf
 
+from musicgen.run_folders import job_id, run_id
+
 
 def _composed_kind(tokenizer: DictConfig | None) -> str:
     """Return the kind of music that conf/data/composer.yaml composes for a tokenizer."""
@@ -12,4 +14,7 @@ def _composed_kind(tokenizer: DictConfig | None) -> str:
     return kinds.get(class_name, "pop")
 
 
+# Functions that conf/ calls.
 OmegaConf.register_new_resolver("composed_kind", _composed_kind, replace=True)
+OmegaConf.register_new_resolver("job_id", job_id, replace=True)
+OmegaConf.register_new_resolver("run_id", run_id, replace=True)

@@ -30,7 +30,6 @@ from musicgen.cli.sweeps import record_job
 from musicgen.console import recorded
 from musicgen.files import remove_if_empty
 from musicgen.package_data import CONF
-from musicgen.run_folders import job_id, run_id
 
 
 def run(name: str) -> None:
@@ -47,8 +46,6 @@ def run(name: str) -> None:
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    OmegaConf.register_new_resolver("run_id", run_id, replace=True)
-    OmegaConf.register_new_resolver("job_id", job_id, replace=True)
     with one_line_errors(name):
         arguments = quoted_paths(sys.argv[1:])
         if name == "generate":
