@@ -252,10 +252,12 @@ def _sorted_parts(
 def _count_pedalled(contents: list[TrackContent], events: EventArrays, end: Indices) -> None:
     """Count the notes that end while the pedal of their channel is down."""
     pedals = events.controls(SUSTAIN)
-    channels, channel_of_end = events.channel.take(pedals), events.channel.take(end)
+    channels = events.channel.take(pedals)
+    is_end = np.zeros(len(events.tick), bool)
+    is_end[end] = True
     for channel in set(channels.tolist()):
         changes = pedals[channels == channel]
-        ends = np.sort(end[channel_of_end == channel])
+        ends = (is_end & (events.channel == channel)).nonzero()[0]
         places = ends.searchsorted(changes)
         until_next = np.append(places[1:], len(ends)) - places
         is_down = events.second.take(changes) >= 64
