@@ -2,7 +2,8 @@
 
 MidiTok is configured to make the same tokens: REMI with chords, tempi, 16 positions a bar, 24
 velocities. Both sides read the same MIDI files in the same number of processes; the time to start
-the processes does not count. Ours includes the report, the search for duplicates and the cache.
+the processes does not count. Ours includes the report, the search for duplicates and the cache. Of
+POP909, reading and encoding are also measured alone, in CPU time.
 
     python -m benchmarks.preparation --root POP909 [--multitrack FOLDER] [--processes 2]
 """
@@ -11,15 +12,21 @@ import json
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import symusic
 
 from benchmarks import measure
 from musicgen.data.corpora import POP909, Corpus, Piece
 from musicgen.data.preparation import TokenCache
 from musicgen.midi import Score, find_music, read
 from musicgen.tokenization import REMI, Groove2Groove
+
+NUM_ALONE = 20  # files that are read and encoded alone
+Run = Callable[[], object]
 
 
 class Files(Corpus):
@@ -93,6 +100,35 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
     return {"files": len(files) / seconds, "tokens": tokens / seconds}
 
 
+def reading(files: list[Path]) -> tuple[Run, Run]:
+    """Return runs of our reader and of symusic's."""
+    return lambda: [read(path) for path in files], lambda: [symusic.Score(path) for path in files]
+
+
+def encoding(files: list[Path]) -> tuple[Run, Run]:
+    """Return runs of our REMI with chords and of MidiTok's."""
+    ours, theirs = REMI(), miditok_of("piano")
+    return (
+        lambda: [ours.encode(read(path)) for path in files],
+        lambda: [encode_by_miditok(path, theirs) for path in files],
+    )
+
+
+def alone(files: list[Path], rounds: int) -> Iterator[dict[str, Any]]:
+    """Yield rows of reading, and of reading and encoding, in the CPU time of a file."""
+    files = files[:: max(1, len(files) // NUM_ALONE)]
+    ours, theirs = reading(files)
+    yield in_turns("reading alone: ours / symusic", ours, theirs, len(files), rounds, "—")
+    ours, theirs = encoding(files)
+    yield in_turns("encoding alone: miditok / ours", theirs, ours, len(files), rounds, "≥ 20")
+
+
+def in_turns(what: str, a: Run, b: Run, files: int, rounds: int, target: str) -> dict[str, Any]:
+    times = measure.interleaved({"a": a, "b": b}, rounds, clock=time.process_time)
+    per_file = [[seconds / files for seconds in times[side]] for side in ("a", "b")]
+    return measure.compare(what, *per_file, "s", target)
+
+
 def main() -> None:
     args = measure.arguments(__doc__, root="", multitrack="", processes=2, files=200, rounds=2)
     songs = [piece.path for piece in POP909(args.root, exclude=None).pieces()] if args.root else []
@@ -118,6 +154,8 @@ def main() -> None:
             rows.append(measure.row(f"{ours} / {theirs}", *rates, "files/s", target))
             print(f"{ours}: {found[ours]['tokens']:,.0f} tokens/s; {theirs}: "
                   f"{found[theirs]['tokens']:,.0f}")  # fmt: skip
+    if songs:
+        rows += alone(kinds["ours piano"], args.rounds)
     if not rows:
         raise SystemExit("give --root=POP909 or --multitrack=FOLDER")
     measure.save_results(__file__, rows, args)

@@ -19,38 +19,22 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-import symusic
 import torch
 
 from benchmarks import measure
 from benchmarks.causal_product import make_step
 from benchmarks.decoding import NOISE, steps
-from benchmarks.preparation import encode_by_miditok, miditok_of
+from benchmarks.preparation import Run, encoding, reading
 from benchmarks.training_step import build, step
 from musicgen.composer import compose_pop
 from musicgen.data.corpora import ComposedCorpus
 from musicgen.generation.engines import make_engine
-from musicgen.midi import dumps, find_music, read
+from musicgen.midi import dumps, find_music
 from musicgen.tokenization import REMI
 
 NUM_SONGS, NUM_BATCHES, NUM_TOKENS, LENGTH = 20, 20, 32, 512
 SLOWER = 1.25
 """Times the recorded ratio: more is a fall."""
-
-Run = Callable[[], object]
-
-
-def reading(files: list[Path]) -> tuple[Run, Run]:
-    return lambda: [read(path) for path in files], lambda: [symusic.Score(path) for path in files]
-
-
-def encoding(files: list[Path]) -> tuple[Run, Run]:
-    """Return runs of our REMI with chords and of MidiTok's."""
-    ours, theirs = REMI(), miditok_of("piano")
-    return (
-        lambda: [ours.encode(read(path)) for path in files],
-        lambda: [encode_by_miditok(path, theirs) for path in files],
-    )
 
 
 def loading(folder: Path) -> tuple[Run, Run]:
