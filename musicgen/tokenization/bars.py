@@ -239,9 +239,8 @@ def sorted_tokens(kinds: Sequence[Events]) -> IntArray:
         for column, values in zip(columns, [*keys, *ids], strict=False):
             column[start:end] = values
         start = end
-    # One number for all keys of an event, which sorts faster than several.
-    number = columns[0]
-    for key in columns[1:num_keys]:
-        number = number * (key.max(initial=0) + 2) + key + 1
+    # One number for all keys of an event sorts faster than several.
+    key = columns[:num_keys] + 1
+    number = np.ravel_multi_index(list(key), key.max(axis=1, initial=0) + 1)
     tokens = columns[num_keys:, np.argsort(number, kind="stable")].T.ravel()
     return tokens[tokens >= 0]
