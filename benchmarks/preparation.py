@@ -21,11 +21,12 @@ import symusic
 
 from benchmarks import measure
 from musicgen.data.corpora import POP909, Corpus, Piece
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import TokenCache
 from musicgen.midi import Score, find_music, read
 from musicgen.tokenization import REMI, Groove2Groove
 
-NUM_ALONE = 20  # files that are read and encoded alone
+NUM_ALONE, ALONE_ROUNDS = 20, 16  # files that are read and encoded alone, and how often
 Run = Callable[[], object]
 
 
@@ -114,17 +115,17 @@ def encoding(files: list[Path]) -> tuple[Run, Run]:
     )
 
 
-def alone(files: list[Path], rounds: int) -> Iterator[dict[str, Any]]:
+def alone(files: list[Path]) -> Iterator[dict[str, Any]]:
     """Yield rows of reading, and of reading and encoding, in the CPU time of a file."""
-    files = files[:: max(1, len(files) // NUM_ALONE)]
+    files = evenly_spaced(files, NUM_ALONE)
     ours, theirs = reading(files)
-    yield in_turns("reading alone: ours / symusic", ours, theirs, len(files), rounds, "—")
+    yield in_turns("reading alone: ours / symusic", ours, theirs, len(files), "—")
     ours, theirs = encoding(files)
-    yield in_turns("encoding alone: miditok / ours", theirs, ours, len(files), rounds, "≥ 20")
+    yield in_turns("encoding alone: miditok / ours", theirs, ours, len(files), "≥ 20")
 
 
-def in_turns(what: str, a: Run, b: Run, files: int, rounds: int, target: str) -> dict[str, Any]:
-    times = measure.interleaved({"a": a, "b": b}, rounds, clock=time.process_time)
+def in_turns(what: str, a: Run, b: Run, files: int, target: str) -> dict[str, Any]:
+    times = measure.interleaved({"a": a, "b": b}, ALONE_ROUNDS, clock=time.process_time)
     per_file = [[seconds / files for seconds in times[side]] for side in ("a", "b")]
     return measure.compare(what, *per_file, "s", target)
 
@@ -139,8 +140,7 @@ def main() -> None:
     kinds |= {"miditok piano": kinds["ours piano"], "miditok tracks": kinds["ours tracks"]}
     if args.side:
         # Spread over the corpus, since neighbours are similar.
-        files = kinds[args.side]
-        files = files[:: max(1, len(files) // args.files)]
+        files = evenly_spaced(kinds[args.side], args.files)
         print(json.dumps(run(args.side, files, args.processes)))
         return
     found = measure.sides(__file__, [side for side in kinds if kinds[side]], args, args.rounds)
@@ -155,7 +155,7 @@ def main() -> None:
             print(f"{ours}: {found[ours]['tokens']:,.0f} tokens/s; {theirs}: "
                   f"{found[theirs]['tokens']:,.0f}")  # fmt: skip
     if songs:
-        rows += alone(kinds["ours piano"], args.rounds)
+        rows += alone(kinds["ours piano"])
     if not rows:
         raise SystemExit("give --root=POP909 or --multitrack=FOLDER")
     measure.save_results(__file__, rows, args)
