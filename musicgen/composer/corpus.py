@@ -24,7 +24,7 @@ Kind = Literal["pop", "songs", "groove", "bands"]
 MANIFEST = "composed.json"
 STYLES_AT_A_TIME, SONGS_PER_STYLE = 3, 5
 SONGS_PER_BAND = 3
-VERSION = 4
+VERSION = 5
 """Increase it when a seed gives other music. Corpora of older versions are then written again."""
 
 

@@ -43,18 +43,33 @@ def test_performances_in_4_4_of_the_training_set_are_read(dataset):
     ]
 
 
-@pytest.mark.parametrize("number", [0, 1])  # the second one is shorter than a song
-def test_the_drums_of_a_song_are_those_of_the_performance(dataset, number):
+@pytest.mark.parametrize(("number", "longest"), [(0, 33), (1, 10)])
+def test_the_drums_of_a_song_are_a_passage_of_the_performance(dataset, number, longest):
     song = compose_with_drummer(read_drummers(dataset)[number], 0, 3, 1)
     assert song.tempos["bpm"].tolist() == pytest.approx([93])
     (drums,) = [track for track in song.tracks if track.is_drum]
-    num_bars = -(-song.end // BAR)
-    assert 24 <= num_bars <= 33
+    num_bars = -(-drums.notes["onset"].max() // BAR)
+    assert min(24, longest) <= num_bars <= longest
     expected = [BAR * bar + at for bar in range(num_bars) for at in (0, 480, 960, 1445)]
     assert drums.notes["onset"].tolist() == expected
     assert set(drums.notes["pitch"].tolist()) <= {38, 40}  # the rim, or the snare's key in GM
     pieces = {compose_with_drummer(read_drummers(dataset)[0], 0, 3, n).num_notes for n in range(4)}
     assert len(pieces) > 1
+
+
+def test_no_bar_of_the_drums_is_heard_twice(dataset):
+    write(performance(12, lambda bar: 40 + bar), dataset / "other.mid")
+    drummer = read_drummers(dataset)[1]
+    for song in range(10):
+        (drums,) = [t for t in compose_with_drummer(drummer, 0, 3, song).tracks if t.is_drum]
+        first_beats = drums.notes["velocity"][drums.notes["onset"] % BAR == 0]
+        assert len(set(first_beats)) == len(first_beats)
+
+
+def test_a_quarter_of_the_songs_are_drums_alone(dataset):
+    drummer = read_drummers(dataset)[0]
+    songs = [compose_with_drummer(drummer, 0, 3, song) for song in range(200)]
+    assert sum(len(song.tracks) == 1 for song in songs) == pytest.approx(50, abs=20)
 
 
 def test_the_other_parts_are_louder_where_the_drums_are(dataset):

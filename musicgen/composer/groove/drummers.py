@@ -18,11 +18,11 @@ from musicgen.composer.groove.song import STEP
 from musicgen.errors import UserError
 from musicgen.files import read_csv
 from musicgen.midi import TEMPO, NoteArray, Score, read, sort_notes
-from musicgen.midi.score import join_notes
 
 _CATALOGUE = "info.csv"
 _SHORTEST = 8  # bars
 _FAMILY = 0.5  # share of the bands that play a family of the drummer's style; others are invented
+_ALONE = 0.25  # share of the songs in which the drummer plays alone
 # Keys of the electronic kit, and those of the same drum in General MIDI: two hi-hats, the rims of
 # the snare and of the low tom.
 _GENERAL_MIDI = {22: 42, 26: 46, 40: 38, 58: 43}
@@ -76,7 +76,9 @@ def read_drummers(folder: Path) -> list[DrumPerformance]:
 
 
 def compose_with_drummer(performance: DrumPerformance, seed: int, band: int, song: int) -> Score:
-    """Return a song of 24–32 bars, as `compose_band` does, with a passage of real drums.
+    """Return a song as `compose_band` does, with a passage of real drums, or such a passage alone.
+
+    It has at most the 24–32 bars of the song, and no bar of the drums twice.
 
     Args:
         seed, band, song: at least 0. The same numbers give the same music.
@@ -86,7 +88,8 @@ def compose_with_drummer(performance: DrumPerformance, seed: int, band: int, son
     family = FAMILIES[pick(band_rng, _STYLES[performance.style])] if has_family else None
     score = compose_band(seed, band, song, family)
     rng = generator("drummer", seed, band, song)
-    num_bars = -(-score.end // (BAR * STEP))
+    num_bars = min(-(-score.end // (BAR * STEP)), _num_bars(performance.score) - 1)
+    score = score.clip(0, num_bars * BAR * STEP)
     drums = _passage(rng, performance.score, num_bars)
     if chance(band_rng, 0.5):
         for key, general_midi in _GENERAL_MIDI.items():
@@ -100,6 +103,8 @@ def compose_with_drummer(performance: DrumPerformance, seed: int, band: int, son
             change = loudness.ravel()[cell] * band_rng.uniform(0.3, 1)
             notes["velocity"] = np.clip(notes["velocity"] + change, 8, 127)
         tracks.append(replace(track, notes=notes))
+    if chance(rng, _ALONE):
+        tracks = [track for track in tracks if track.is_drum]
     bpm = performance.score.tempos["bpm"][0]
     return replace(score, tracks=tracks, tempos=np.array([(0, bpm)], TEMPO))
 
@@ -110,17 +115,13 @@ def _num_bars(score: Score) -> int:
 
 
 def _passage(rng: np.random.Generator, score: Score, num_bars: int) -> NoteArray:
-    """Return the drums of as many bars, from a random bar on; shorter performances are repeated."""
+    """Return the drums of as many bars, from a random bar on, but not from the first.
+
+    In the first bar drummers may come in late.
+    """
     bar = 4 * score.ticks_per_beat
-    available = _num_bars(score) - 1  # without the first bar, in which drummers may come in late
-    first = 1 + int(rng.integers(max(1, available - num_bars + 1)))
-    parts = []
-    for start in range(0, num_bars, available):
-        length = min(available, num_bars - start)
-        notes = score.clip(first * bar, (first + length) * bar).notes.copy()
-        notes["onset"] += start * bar
-        parts.append(notes)
-    notes = join_notes(parts)
+    first = 1 + int(rng.integers(_num_bars(score) - num_bars))
+    notes = score.clip(first * bar, (first + num_bars) * bar).notes.copy()
     for name in ("onset", "duration"):
         notes[name] = notes[name] * BAR * STEP // bar
     return sort_notes(notes)

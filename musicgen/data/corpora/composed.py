@@ -23,7 +23,7 @@ class ComposedCorpus(MidiFolder):
         num_pieces: number of pieces.
         corpus_seed: seed of the composer.
         drummers: folder of the Groove MIDI Dataset, to whose drums every second one of the bands
-            plays; None: all drums are composed.
+            plays, or which play alone; None: all drums are composed.
     """
 
     def __init__(
