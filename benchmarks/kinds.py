@@ -2,20 +2,19 @@
 
     python -m benchmarks.kinds KIND=FOLDER … --before CHECKOUT
 
-A KIND is a folder of MIDI files and scores, or `drummers` (the Groove MIDI Dataset), `raw` (POP909,
-of which the beats are found), `aligned` (POP909 on its annotated beats) or `lieder` (the folder of
-a training run on data=songbook, whose held-out songs are taken). Pieces that are long enough are
-drawn at random into --out/KIND/prompts. generate.py continues each with its default settings after
-its first bars, --samples times, none of them chosen: drummers and bands with groove-small, all
-others with songs-small. With --before, the generate.py of another checkout continues the same
-files, and this code measures them, too, on the beats of the files.
+A KIND is a folder of MIDI files and scores, or `drummers` (the Groove MIDI Dataset's test set),
+`raw` (POP909, of which the beats are found), `aligned` (POP909 on its annotated beats) or `lieder`
+(the folder of a training run on data=songbook, whose held-out songs are taken). Pieces that are
+long enough are drawn at random into --out/KIND/prompts. generate.py continues each with its default
+settings after its first bars, --samples times, none of them chosen: drummers and bands with
+groove-small, all others with songs-small. With --before, the generate.py of another checkout
+continues the same files, and this code measures them, too, on the beats of the files.
 
 Notes are measured on twelfths of a quarter. The value of a piece is the mean over its samples:
 
 - notes a bar; the share of pitched notes in the key of the prompt's notes;
 - rhythm: the onset-duration similarity to the prompt, of drummers the onset-drum similarity;
-- repeated bars: as in `metrics.repeated_bars`, of bars of the prompt, too; copied bars: with the
-  onsets and pitches of an earlier bar. Durations do not count, as they depend on the articulation;
+- repeated and copied bars: as in `metrics.repeated_bars`, of bars of the prompt, too;
 - velocities: how many a track has; off the grid: the share of onsets that are more than a hundredth
   of a quarter away from its eighths and twelfths, as they are in the file.
 """
@@ -36,7 +35,7 @@ from benchmarks import measure
 from musicgen.errors import UserError
 from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.training_data import open_training_data, piece_readers
-from musicgen.files import read_json, write_bytes
+from musicgen.files import read_csv, read_json, write_bytes
 from musicgen.generation.beats import AUTO, FILE, on_beats
 from musicgen.metrics.descriptors import in_key_share
 from musicgen.metrics.repeated_bars import (
@@ -103,8 +102,12 @@ def readers(kind: str, folder: Path) -> dict[str, Reader]:
         if kind == "raw":
             return {x.name: (x.path / f"{x.name}.mid").read_bytes for x in pieces}
         return {x.name: partial(written, partial(corpus.read_piece, x)) for x in pieces}
-    paths = [path for path in find_music(folder) if kind != "drummers" or "_beat_" in path.name]
-    return {path.relative_to(folder).as_posix(): partial(file_of, path) for path in paths}
+    if kind == "drummers":  # groove-small was trained on the training set
+        rows = [row for row in read_csv(folder / "info.csv") if row["split"] == "test"]
+        names = [row["midi_filename"] for row in rows if row["beat_type"] == "beat"]
+    else:
+        names = [path.relative_to(folder).as_posix() for path in find_music(folder)]
+    return {name: partial(file_of, folder / name) for name in names}
 
 
 def written(read: Callable[[], Score]) -> bytes:
@@ -205,7 +208,6 @@ def values(shown: Score, music: Score, num_shown: int, bars: int) -> Iterator[tu
     if is_drums:
         shown, music = with_drums_as_pitches(shown), with_drums_as_pitches(music)
     events = np.concatenate([bar_notes(shown), bar_notes(music) + np.array([num_shown, 0, 0, 0])])
-    events[:, 3] = 0
     yield "repeated bars", repeated_bar_share(bar_similarities(events[:, :3]), num_shown)
     yield "copied bars", copied_and_varied_shares(events, num_shown)[0]
 

@@ -14,9 +14,9 @@ signature. The value of a piece is the mean over its samples. `chords asked for`
 benchmarks/progressions.py. Finished parts stay in --out; all measures go to results/songs.json.
 
 Keys are those of the signatures, else of the prompts' notes. `clash` is `clash_share`. Repeated
-bars may repeat bars of the prompt. Copied bars have the same notes as an earlier bar, varied bars
-only its rhythm. `bar lines kept` is the share of pieces in which all bar lines
-are those of the file, up to its next change of time signature.
+bars may repeat bars of the prompt. Copied bars have the onsets and pitches of an earlier bar,
+varied bars only its rhythm. `bar lines kept` is the share of pieces in which all bar lines are
+those of the file, up to its next change of time signature.
 """
 
 import argparse

@@ -84,15 +84,15 @@ def new_and_repeated_bars(similarities: FloatArray) -> tuple[BoolArray, BoolArra
 def copied_and_varied_shares(events: Events, first: int = 0) -> tuple[float, float]:
     """Return which share of the bars copies an earlier bar, and which varies one.
 
-    A copy has the same notes as an earlier bar: steps, pitches and durations. A variation is no
-    copy, and has the rhythm of an earlier bar, steps and durations, up to `ALIKE`. Empty bars are
-    not counted. The shares are NaN if all bars are empty.
+    A copy has the onsets and pitches of an earlier bar; its durations do not count, as they depend
+    on the articulation. A variation is no copy, and has the rhythm of an earlier bar, onsets and
+    durations, up to `ALIKE`. Empty bars are not counted. The shares are NaN if all bars are empty.
 
     Args:
         events: what `bar_notes` returned. [N, 4]
         first: first bar to count. Bars before it can be copied and varied.
     """
-    similarities, of_rhythms = bar_similarities(events), bar_similarities(events[:, [0, 1, 3]])
+    similarities, of_rhythms = (bar_similarities(events[:, [0, 1, i]]) for i in (2, 3))
     is_copy = np.tril(similarities == 1, -1).any(axis=1)
     has_rhythm = np.tril(of_rhythms >= ALIKE, -1).any(axis=1)
     filled = ~np.isnan(similarities.diagonal())

@@ -86,11 +86,13 @@ def test_bars_of_the_prompt_can_be_repeated():
 
 
 def test_copied_and_varied_bars_by_hand():
-    # Bar, step, pitch, duration: a figure, a copy, the same rhythm, another rhythm; bar 4 is empty.
+    # Step, pitch, duration: a figure, a copy with shorter notes, the same rhythm with other pitches,
+    # another rhythm; bar 4 is empty.
     figure = [(0, 60, 4), (4, 64, 4), (8, 67, 8)]
+    copied = [(0, 60, 3), (4, 64, 3), (8, 67, 6)]
     varied = [(0, 62, 4), (4, 65, 4), (8, 69, 8)]
     other = [(0, 60, 16)]
-    bars = {0: figure, 1: figure, 2: varied, 3: other, 5: varied, 6: [(2, 60, 3)]}
+    bars = {0: figure, 1: copied, 2: varied, 3: other, 5: varied, 6: [(2, 60, 3)]}
     rows = np.array([(bar, *note) for bar, notes in bars.items() for note in notes])
     assert copied_and_varied_shares(rows) == pytest.approx((2 / 6, 1 / 6))
     assert copied_and_varied_shares(rows, 2) == pytest.approx((1 / 4, 1 / 4))
