@@ -33,8 +33,8 @@ CROP, BATCH = 50 * FRAME_RATE, 6  # frames, and performances in a step
 LEARNING_RATE = 3e-3
 HELD_OUT = ("Brahms", "Schumann", "Hensel", "Wolf")
 SHARES = {
-    "chopin": 0.2, "openscore_lieder": 0.2, "polish_piano": 0.2,
-    "pop": 0.16, "songs": 0.12, "bands": 0.08, "groove": 0.04,
+    "chopin": 0.17, "openscore_lieder": 0.17, "polish_piano": 0.17,
+    "pop": 0.24, "songs": 0.14, "bands": 0.07, "groove": 0.04,
 }  # fmt: skip
 PRINTED = {
     "chopin": "humdrum-chopin-first-editions",

@@ -76,9 +76,13 @@ class Piece:
         )
 
 
-def perform(piece: Piece, rng: np.random.Generator) -> Performance:
-    """Return a random performance of a piece."""
-    manner = _manner(piece, rng)
+def perform(piece: Piece, rng: np.random.Generator, manner: Manner | None = None) -> Performance:
+    """Return a random performance of a piece.
+
+    Args:
+        manner: None: a random one.
+    """
+    manner = manner or _manner(piece, rng)
     chosen = _chosen_notes(piece, rng)
     notes, track = piece.notes[chosen], piece.track[chosen]
     is_drum = piece.is_drum[track]
@@ -92,7 +96,8 @@ def perform(piece: Piece, rng: np.random.Generator) -> Performance:
         return np.interp(tick, ticks, seconds) + late
 
     begin = notes["onset"].astype(np.float64)
-    onset = at(_swung(begin, piece.ticks_per_beat, rng))
+    early = _anticipated(piece, begin, track, rng) if piece.tempo is not None else begin
+    onset = at(_swung(early, piece.ticks_per_beat, rng))
     duration = np.maximum(at(begin + notes["duration"]) - onset, 0.03)
     onset += _deviations(notes, manner, rng)
     duration = np.maximum(duration * rng.uniform(0.4, 1.15), 0.03)
@@ -201,6 +206,22 @@ def _add_accents(
         curve[2 * rng.choice(bars) :] += rng.normal(0, 0.18)
     slow = curve[-rng.integers(2, 16) :]
     slow += np.linspace(0, rng.uniform(0, 0.9), len(slow))
+
+
+def _anticipated(
+    piece: Piece, ticks: FloatArray, track: NDArray[np.int64], rng: np.random.Generator
+) -> FloatArray:
+    """Return ticks of which some on beats are half a beat early, as pop is played. [N]
+
+    It happens in two of five performances, on some beats and in some tracks.
+    """
+    if rng.random() < 0.6:
+        return ticks
+    beats = piece.beats[1:-1]
+    chosen = beats[rng.random(len(beats)) < rng.uniform(0.05, 0.4)]
+    in_tracks = rng.random(len(piece.is_drum)) < 0.6
+    is_early = np.isin(ticks, chosen) & in_tracks[track]
+    return ticks - piece.ticks_per_beat / 2 * is_early
 
 
 def _swung(ticks: FloatArray, beat: int, rng: np.random.Generator) -> FloatArray:

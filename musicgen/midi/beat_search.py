@@ -94,19 +94,27 @@ def nearby_beat_odds(logits: Array) -> NDArray[np.float64]:
     return np.log(expected / (1 - expected))
 
 
-def find_bars(bar_logits: Array, beat_logits: Array) -> Bars:
+def bar_odds(bar_logits: Array, beat_logits: Array) -> NDArray[np.float64]:
+    """Return the log odds that a bar begins, given a beat, at each beat. [num_beats]
+
+    Args:
+        bar_logits: the network's log odds of a bar's beginning at each beat. [num_beats]
+        beat_logits: those of the beats. [num_beats]
+    """
+    is_bar, is_beat = (1 / (1 + np.exp(-x.astype(np.float64))) for x in (bar_logits, beat_logits))
+    begins = np.clip(is_bar / np.maximum(is_beat, is_bar + 0.02), 0.02, 0.98)
+    return np.log(begins / (1 - begins))
+
+
+def find_bars(odds: NDArray[np.float64]) -> Bars:
     """Return the most likely bars of beats; single bars may be longer or shorter than the others.
 
     Args:
-        bar_logits: log odds of a bar's beginning at each beat. [num_beats]
-        beat_logits: log odds of the beats. [num_beats]
+        odds: log odds that a bar begins at each beat. [num_beats]
     """
-    is_bar, is_beat = (1 / (1 + np.exp(-x.astype(np.float64))) for x in (bar_logits, beat_logits))
-    # A bar begins with a beat, so that its odds at a beat are relative to the beat's.
-    begins = np.clip(is_bar / np.maximum(is_beat, is_bar + 0.02), 0.02, 0.98)
-    num_beats, metres = len(begins), np.arange(len(BEATS_PER_BAR))
+    num_beats, metres = len(odds), np.arange(len(BEATS_PER_BAR))
     place = np.arange(_LONGEST_BAR)  # of a beat in its bar
-    emission = np.where(place == 0, np.log(begins)[:, None], np.log(1 - begins)[:, None])
+    emission = -np.logaddexp(0, np.where(place == 0, -odds[:, None], odds[:, None]))
     emission = emission[:, None] + _PREFERENCE[:, None]
     last_place = np.array(BEATS_PER_BAR)[:, None] - 1
     end_cost = np.where(place == last_place, 0, _ODD_BAR)

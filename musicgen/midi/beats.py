@@ -16,7 +16,7 @@ from musicgen.midi.beat_network import (
     beat_logits,
     played_notes,
 )
-from musicgen.midi.beat_search import find_bars, nearby_beat_odds
+from musicgen.midi.beat_search import bar_odds, find_bars, nearby_beat_odds
 from musicgen.midi.beat_search import find_beats as find_beat_frames
 from musicgen.midi.score import Score
 
@@ -35,8 +35,11 @@ _ON_BEATS = 0.1  # the share of onsets on beats of the file, of notes that lie o
 _NOTATED, _NOTATED_EIGHTHS = 0.98, 0.9
 _NEAR_BEAT, _NEAR_DIVISION = 0.05, 0.04  # in beats
 # Beats between the file's are to be more likely by so much, in mean log odds: songs of POP909 whose
-# notes lie on the grid of another beat have 2.4 or more, metronomic files .6 or less.
-_MORE_LIKELY = 1.5
+# notes lie on the grid of another beat have 1.1 or more, metronomic files .4 or less.
+_MORE_LIKELY = 1.0
+# The same of other bars than the file's: most songs of POP909 whose bars begin at other beats have
+# 3.7 or more, humanised accompaniments 2.5 or less. Drums are played to the file's bars.
+_MORE_LIKELY_BARS = 3.0
 
 _DIVISIONS = (4, 3)  # of a beat
 _NEARBY = 2  # frames around a beat in which the network may expect a bar
@@ -57,8 +60,8 @@ class Beats:
         time_signature: numerator and denominator of most bars. A beat of 6/8, 9/8 or 12/8 has three
             eighths.
         source: `file`: the beats of the file's ticks, on which its notes lie. `shifted`: the notes
-            keep the file's tempo, but begin between its beats. `played`: found from the notes
-            alone. `annotated`: read from a file.
+            keep the file's tempo, but begin between its beats, or their bars between its bars.
+            `played`: found from the notes alone. `annotated`: read from a file.
         doubt: the share of beats that are estimated to be wrong, from 0 to 1.
     """
 
@@ -100,10 +103,10 @@ class Beats:
 def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     """Return the beats of a piece, and its bars.
 
-    Notes that lie on the grid of the file's beats keep these beats, and its bars. Notes that lie on
-    such a grid, but begin between the beats, as after a recording that did not begin at a bar, keep
-    the tempo: only where beats and bars begin is found. Beats of other performances are found from
-    the notes.
+    Notes that lie on the grid of the file's beats keep these beats, and its bars unless others are
+    far more likely. Notes that lie on such a grid, but begin between the beats, as after a
+    recording that did not begin at a bar, keep the tempo: only where beats and bars begin is found.
+    Beats of other performances are found from the notes.
 
     Args:
         times: known beats in seconds, of which only the bars are to be found. [num_beats]
@@ -114,18 +117,24 @@ def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     notes = played_notes(score)
     logits = beat_logits(notes)
     beat_odds = nearby_beat_odds(logits[:, 0])
+    own = beats_of_file(score)
     source: Source = "annotated"
     if times is None and grid.is_steady:
         source, times = "shifted", _best_shift(score, grid, beat_odds)
-        if times is None:
-            return beats_of_file(score)
     elif times is None:
         source = "played"
         first = int((notes.onset[0] + _MARGIN_SECONDS) * FRAME_RATE)
         last = int((notes.onset[-1] - _MARGIN_SECONDS) * FRAME_RATE)
         times = _refine(find_beat_frames(logits[:, 0], first, last) / FRAME_RATE, notes)
+    keeps_beats = times is None
+    times = own.times if times is None else times
     at = _frames(times, len(logits))
-    bars = find_bars(_highest_nearby(logits[:, 1])[at], _highest_nearby(logits[:, 0])[at])
+    odds = bar_odds(_highest_nearby(logits[:, 1])[at], _highest_nearby(logits[:, 0])[at])
+    bars = find_bars(odds)
+    if keeps_beats:
+        more_likely = odds[bars.starts].mean() - odds[own.bar_starts].mean()
+        if own.quarters != 1 or notes.is_drum.any() or more_likely < _MORE_LIKELY_BARS:
+            return own
     signature = _time_signature(bars.beats_per_bar, times, notes, source)
     doubt = 0.0 if source == "annotated" else float((1 / (1 + np.exp(beat_odds[at]))).mean())
     return Beats(times, bars.starts, signature, source, doubt)

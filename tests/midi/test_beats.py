@@ -95,6 +95,17 @@ def test_a_recording_in_the_tempo_of_its_file_keeps_it() -> None:
     assert f_measure(found.times, late.seconds_at(np.arange(300, late.end, TICKS))) > 0.98
 
 
+def test_bars_that_begin_between_those_of_the_file_are_found() -> None:
+    rng = np.random.default_rng(0)
+    late = waltz(4).moved(lambda ticks: ticks + TICKS + rng.integers(-8, 9, len(ticks)))
+    late = replace(late, time_signatures=[TimeSignature(0, 4, 4)])
+    found = find_beats(late)
+    assert found.source == "shifted"
+    np.testing.assert_allclose(np.diff(found.times), 0.5)
+    bars = late.seconds_at(np.arange(TICKS, late.end, 4 * TICKS))
+    assert f_measure(found.times[found.bar_starts], bars) > 0.9
+
+
 @pytest.mark.parametrize("humanised", [0, 8])
 def test_a_metronomic_file_stays_as_it_is(humanised: int) -> None:
     rng = np.random.default_rng(0)
