@@ -103,10 +103,10 @@ class Beats:
 def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     """Return the beats of a piece, and its bars.
 
-    Notes that lie on the grid of the file's beats keep these beats, and its bars unless others are
-    far more likely. Notes that lie on such a grid, but begin between the beats, as after a
-    recording that did not begin at a bar, keep the tempo: only where beats and bars begin is found.
-    Beats of other performances are found from the notes.
+    Notes that lie on the grid of the file's beats keep these beats, and its bars unless it has no
+    drums and others are far more likely. Notes that lie on such a grid, but begin between the
+    beats, as after a recording that did not begin at a bar, keep the tempo: only where beats and
+    bars begin is found. Beats of other performances are found from the notes.
 
     Args:
         times: known beats in seconds, of which only the bars are to be found. [num_beats]
@@ -131,10 +131,11 @@ def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     at = _frames(times, len(logits))
     odds = bar_odds(_highest_nearby(logits[:, 1])[at], _highest_nearby(logits[:, 0])[at])
     bars = find_bars(odds)
-    if keeps_beats:
-        more_likely = odds[bars.starts].mean() - odds[own.bar_starts].mean()
-        if own.quarters != 1 or notes.is_drum.any() or more_likely < _MORE_LIKELY_BARS:
-            return own
+    is_shorter_than_a_bar = len(times) < 2 or not len(bars.starts)
+    if source != "annotated" and is_shorter_than_a_bar:
+        return own
+    if keeps_beats and not _are_other_bars(own, bars.starts, odds, notes):
+        return own
     signature = _time_signature(bars.beats_per_bar, times, notes, source)
     doubt = 0.0 if source == "annotated" else float((1 / (1 + np.exp(beat_odds[at]))).mean())
     return Beats(times, bars.starts, signature, source, doubt)
@@ -276,6 +277,13 @@ def _best_shift(score: Score, grid: _TickGrid, beat_odds: FloatArray) -> FloatAr
     if grid.is_on_grid and odds(best) < odds(own) + _MORE_LIKELY:
         return None
     return best
+
+
+def _are_other_bars(own: Beats, starts: IntArray, odds: FloatArray, notes: PlayedNotes) -> bool:
+    """Return whether bars at these beats of the file are far more likely than its own."""
+    if own.quarters != 1 or notes.is_drum.any():
+        return False
+    return odds[starts].mean() - odds[own.bar_starts].mean() >= _MORE_LIKELY_BARS
 
 
 def _distance(positions: FloatArray, period: float) -> FloatArray:

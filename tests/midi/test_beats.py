@@ -106,6 +106,15 @@ def test_bars_that_begin_between_those_of_the_file_are_found() -> None:
     assert f_measure(found.times[found.bar_starts], bars) > 0.9
 
 
+def test_music_of_less_than_a_bar_has_the_beats_of_its_file() -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        onsets = np.unique(rng.integers(0, int(rng.integers(30, 1900)), 20))
+        rows = [(int(onset), 60, 60 + i, 80) for i, onset in enumerate(onsets)]
+        found = find_beats(Score(TICKS, [Track(notes=notes_from(rows))]))
+        assert found.source == "file" or (len(found.times) >= 2 and len(found.bar_starts) >= 1)
+
+
 @pytest.mark.parametrize("humanised", [0, 8])
 def test_a_metronomic_file_stays_as_it_is(humanised: int) -> None:
     rng = np.random.default_rng(0)
