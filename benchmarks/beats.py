@@ -26,6 +26,7 @@ from benchmarks import measure
 from benchmarks.beat_network import HELD_OUT, printed_corpus
 from benchmarks.beat_performance import Piece as PerformedPiece
 from benchmarks.beat_performance import perform
+from musicgen.composer.render import changes
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.corpora.pop909 import CHORDS_FILE
 from musicgen.errors import UserError
@@ -73,8 +74,7 @@ def new_roots(path: Path) -> FloatArray:
     """Return the seconds at which chords with another root than the last one begin."""
     lines = [line.split() for line in path.read_text().splitlines()]
     chords = [(float(start), name.split(":")[0]) for start, _, name in lines if name != "N"]
-    changed = [i for i, (_, root) in enumerate(chords) if not i or root != chords[i - 1][1]]
-    return np.array([chords[i][0] for i in changed])
+    return np.array([start for start, _ in changes(chords)])
 
 
 def performances(root: Path) -> Iterator[Annotated]:
@@ -108,9 +108,9 @@ def measured(pieces: Iterator[Annotated]) -> dict[str, Any]:
         found = find_beats(piece.score)
         seconds = time.perf_counter() - start
         beats = f_measure(found.times, piece.beats)
-        bars = f_measure(found.times[found.bar_starts], piece.bars)
-        rows.append((beats, bars, seconds, found.doubt, piece.name))
         found_bars = found.times[found.bar_starts]
+        bars = f_measure(found_bars, piece.bars)
+        rows.append((beats, bars, seconds, found.doubt, piece.name))
         if len(piece.roots):
             is_as_long = abs(len(found_bars) / len(piece.bars) - 1) < SAME_LENGTH
             at_bars = [share_at(piece.roots, each) for each in (found_bars, piece.bars)]

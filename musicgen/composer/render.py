@@ -9,6 +9,7 @@ import numpy as np
 from musicgen.midi import NOTE, NoteArray, sort_notes
 from musicgen.tokenization.overlaps import end_before_next
 
+T = TypeVar("T")
 V = TypeVar("V")
 StepNotes = list[tuple[int, int, int, int]]
 """Notes as onset and length in steps, pitch, and velocity."""
@@ -35,6 +36,6 @@ def notes_of_part(step_notes: StepNotes, step: int) -> NoteArray:
     return sort_notes(notes)
 
 
-def changes(events: list[tuple[int, V]]) -> list[tuple[int, V]]:
+def changes(events: list[tuple[T, V]]) -> list[tuple[T, V]]:
     """Return the (time, value) events whose value differs from the previous value."""
     return [next(run) for _, run in groupby(events, key=itemgetter(1))]

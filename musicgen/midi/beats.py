@@ -111,13 +111,12 @@ def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     Args:
         times: known beats in seconds, of which only the bars are to be found. [num_beats]
     """
-    grid = _TickGrid.of(score)
+    own, grid = beats_of_file(score), _TickGrid.of(score)
     if times is None and not grid.may_be_wrong:
-        return beats_of_file(score)
+        return own
     notes = played_notes(score)
     logits = beat_logits(notes)
     beat_odds = nearby_beat_odds(logits[:, 0])
-    own = beats_of_file(score)
     source: Source = "annotated"
     if times is None and grid.is_steady:
         source, times = "shifted", _best_shift(score, grid, beat_odds)
