@@ -1,8 +1,9 @@
 """Random performances of printed and composed music, whose beats are therefore known.
 
-What is random: the tempo and its course (phrases of several lengths, a slow drift, agogic accents,
-ritardandi, fermatas, changes of section), where notes of a chord begin, how loud and how long they
-are, grace notes and trills, missing notes and tracks, the key. Nothing is copied from recordings.
+What is random: the tempo (near that of the score, if it has one) and its course (phrases of several
+lengths, a slow drift, agogic accents, ritardandi, fermatas, changes of section), where notes of a
+chord begin, how loud and how long they are, grace notes and trills, missing notes and tracks, the
+key. Nothing is copied from recordings.
 """
 
 from dataclasses import dataclass
@@ -37,8 +38,9 @@ class Piece:
         is_drum: of each track.
         beats: ticks of the beats, and one more at the end. [num_beats + 1]
         starts_bar: whether a bar begins at each beat. [num_beats]
-        tempo: quarters a minute; None for printed music, where it is drawn.
+        tempo: beats a minute at the beginning; None if the score does not say it.
         ticks_per_beat: ticks in a quarter.
+        is_composed: by this project, rather than printed.
     """
 
     notes: NoteArray
@@ -48,6 +50,7 @@ class Piece:
     starts_bar: NDArray[np.bool_]
     tempo: float | None
     ticks_per_beat: int
+    is_composed: bool
 
     @classmethod
     def of(cls, score: Score, is_composed: bool) -> "Piece":
@@ -64,15 +67,17 @@ class Piece:
             beats.append(ticks)
             starts.append((ticks - signature.tick) % score.bar_ticks(signature) == 0)
         ticks = np.concatenate(beats)
-        last = ticks[-1] + (ticks[-1] - ticks[-2] if len(ticks) > 1 else score.ticks_per_beat)
+        intervals = np.diff(ticks) if len(ticks) > 1 else np.array([score.ticks_per_beat])
+        quarters = intervals[0] / score.ticks_per_beat
         return cls(
             notes=notes[order],
             track=track[order],
             is_drum=np.array([t.is_drum for t in score.tracks], bool),
-            beats=np.append(ticks, last),
+            beats=np.append(ticks, ticks[-1] + intervals[-1]),
             starts_bar=np.concatenate(starts),
-            tempo=float(score.tempos["bpm"][0]) if is_composed and len(score.tempos) else None,
+            tempo=float(score.tempos["bpm"][0]) / quarters if len(score.tempos) else None,
             ticks_per_beat=score.ticks_per_beat,
+            is_composed=is_composed,
         )
 
 
@@ -96,7 +101,7 @@ def perform(piece: Piece, rng: np.random.Generator, manner: Manner | None = None
         return np.interp(tick, ticks, seconds) + late
 
     begin = notes["onset"].astype(np.float64)
-    early = _anticipated(piece, begin, track, rng) if piece.tempo is not None else begin
+    early = _anticipated(piece, begin, track, rng) if piece.is_composed else begin
     onset = at(_swung(early, piece.ticks_per_beat, rng))
     duration = np.maximum(at(begin + notes["duration"]) - onset, 0.03)
     onset += _deviations(notes, manner, rng)
@@ -125,7 +130,7 @@ def perform(piece: Piece, rng: np.random.Generator, manner: Manner | None = None
 
 def _manner(piece: Piece, rng: np.random.Generator) -> Manner:
     drawn = rng.random()
-    if piece.tempo is not None:
+    if piece.is_composed:
         return "steady" if drawn < 0.6 else "exact" if drawn < 0.8 else "free"
     return "exact" if drawn < 0.12 else "steady" if drawn < 0.35 else "free"
 
@@ -279,7 +284,7 @@ def _velocities(
         highest = np.full(len(starts), -1)
         np.maximum.at(highest, chord, notes["pitch"])
         velocity += np.where(notes["pitch"] == highest[chord], rng.uniform(0, 18), 0)
-    if piece.tempo is not None and rng.random() < 0.6:
+    if piece.is_composed and rng.random() < 0.6:
         velocity = (velocity + notes["velocity"]) / 2
     if rng.random() < 0.1:
         velocity[:] = 80

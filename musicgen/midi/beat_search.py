@@ -19,8 +19,8 @@ SLOWEST, FASTEST = 22, 260
 """Beats a minute."""
 
 _INTERVAL_STEP = 1.045  # between neighbouring intervals, but at least a frame
-_STEADY, _FREE, _FREE_SHARE = 0.1, 0.35, 0.1  # widths of changes of log tempo, their mixture
-_USUAL_TEMPO, _TEMPO_WIDTH, _TEMPO_WEIGHT = 85.0, 0.5, 0.5  # the width is of log tempo
+_STEADY, _FREE, _FREE_SHARE = 0.15, 0.35, 0.1  # widths of changes of log tempo, their mixture
+_USUAL_TEMPO, _TEMPO_WIDTH, _TEMPO_WEIGHT = 85.0, 0.5, 0.2  # the width is of log tempo
 _NEARBY = 2  # frames around a beat in which the network may expect it
 _FRAMES_PER_BEAT = 2.0  # the sum of the network's targets around a beat
 _LOWEST, _HIGHEST = 0.003, 0.98  # probabilities of a beat
