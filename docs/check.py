@@ -24,9 +24,10 @@ from musicgen.files import write_text
 
 SECONDS = 600  # for one command
 LEFT_OUT = {  # commands that cannot run here, and what they need
-    r"trainer=gpu|num_nodes|submitit_slurm": "a GPU, or several machines",
+    r"trainer=gpu|devices=8|num_nodes|submitit_slurm": "a GPU, or several machines",
     r"protocol=|groove2groove-data": "the files of Groove2Groove",
     r"\.musicxml": "a score",
+    r"mine\.": "a module of the reader's own",
     r"experiment=race/|outputs/race|benchmarks\.": "hours, or a folder of such results",
 }
 PLACEHOLDERS = {  # of the pages, and what replaces them
@@ -43,7 +44,7 @@ PREPARED = (  # commands that make the files that the pages call the reader's ow
     "python generate.py checkpoint=bach-chorales bars=8 out=chorale",
     "cp chorale/*.mid tune.mid; cp tune.mid chorale.mid; mkdir -p outputs/default",
     "for name in RUN_{A,B,C} outputs/default/A; do cp -rT RUN $name; done",
-    "for name in generated/B FOLDER_{A,B}; do cp -rT generated/A $name; done",
+    "for name in generated/B FOLDER{,_A,_B}; do cp -rT generated/A $name; done",
 )
 
 
