@@ -7,7 +7,7 @@ The model writes --samples continuations of each prompt, none of them chosen:
 
 - `16 bars after 8` of all music, and `12 bars after 4` of piano music, as in MIREX; each also of
   every second song of POP909 with --pop909, whose copied bars differ much from song to song. The
-  other songs may select settings;
+  other songs may select settings, and are measured apart;
 - `piano to a voice`, a piano part for the first 24 bars of songs, with guidance and without.
 
 Each is compared with the original's bars and with those of an unrelated piece in the same time
@@ -63,6 +63,7 @@ METRES = ("4/4", "3/4", "6/8", "2/4")
 SIDES = ("generated", "originals", "unrelated")
 BATCH = 20  # continuations at a time
 BARS = 24  # of each piece, prompt included
+OTHER_SONGS = "the other songs of POP909"
 Row = dict[str, Any]
 Readers = Sequence[Callable[[], Score]]
 
@@ -105,8 +106,10 @@ def parts(args: argparse.Namespace, data: EncodedCorpus) -> dict[str, tuple[Read
     found = {"16 bars after 8": (read(long), after_8), "12 bars after 4": (read(piano), after_4)}
     if args.pop909:
         pop = measure.corpus("pop909", args.pop909)
-        some = [partial(pop.read_piece, x) for x in pop.pieces()[::2]]
-        found |= {f"{part} of POP909": (some, way) for part, (_, way) in found.items()}
+        songs_of_pop = [partial(pop.read_piece, x) for x in pop.pieces()]
+        for name, some in ("POP909", songs_of_pop[::2]), (OTHER_SONGS, songs_of_pop[1::2]):
+            for part, way in ("16 bars after 8", after_8), ("12 bars after 4", after_4):
+                found[f"{part} of {name}"] = some, way
     to_voice: Row = {"keep": "voice"}
     plain = {"piano to a voice without guidance": (read(songs), to_voice | {"guidance": 1})}
     return found | {"piano to a voice": (read(songs), to_voice)} | plain
