@@ -63,7 +63,6 @@ METRES = ("4/4", "3/4", "6/8", "2/4")
 SIDES = ("generated", "originals", "unrelated")
 BATCH = 20  # continuations at a time
 BARS = 24  # of each piece, prompt included
-OTHER_SONGS = "the other songs of POP909"
 Row = dict[str, Any]
 Readers = Sequence[Callable[[], Score]]
 
@@ -106,10 +105,13 @@ def parts(args: argparse.Namespace, data: EncodedCorpus) -> dict[str, tuple[Read
     found = {"16 bars after 8": (read(long), after_8), "12 bars after 4": (read(piano), after_4)}
     if args.pop909:
         pop = measure.corpus("pop909", args.pop909)
-        songs_of_pop = [partial(pop.read_piece, x) for x in pop.pieces()]
-        for name, some in ("POP909", songs_of_pop[::2]), (OTHER_SONGS, songs_of_pop[1::2]):
-            for part, way in ("16 bars after 8", after_8), ("12 bars after 4", after_4):
-                found[f"{part} of {name}"] = some, way
+        pop_songs = [partial(pop.read_piece, x) for x in pop.pieces()]
+        halves = {"POP909": pop_songs[::2], "the other songs of POP909": pop_songs[1::2]}
+        found |= {
+            f"{part} of {name}": (some, way)
+            for name, some in halves.items()
+            for part, (_, way) in found.items()
+        }
     to_voice: Row = {"keep": "voice"}
     plain = {"piano to a voice without guidance": (read(songs), to_voice | {"guidance": 1})}
     return found | {"piano to a voice": (read(songs), to_voice)} | plain
