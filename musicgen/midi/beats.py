@@ -38,7 +38,7 @@ _NEAR_BEAT, _NEAR_DIVISION = 0.05, 0.04  # in beats
 # whose notes lie on the grid of another beat have 1.9 or more, metronomic files .5 or less.
 _MORE_LIKELY = 1.5
 # The same of other bars than the file's: most songs of POP909 whose bars begin at other beats have
-# 3.7 or more, humanised accompaniments 2.5 or less. Drums are played to the file's bars.
+# 4.5 or more, metronomic files without drums 1.2 or less. Drums are played to the file's bars.
 _MORE_LIKELY_BARS = 3.0
 
 _DIVISIONS = (4, 3)  # of a beat
