@@ -1,4 +1,4 @@
-"""Train the network of `musicgen.midi.beat_network` on random performances; write its weights.
+"""Train the network of `musicgen.plugins.beats.network` on random performances; write its weights.
 
     python -m benchmarks.beat_network CLONES --minutes 60 --out musicgen/midi/beat_network.npz
 
@@ -25,8 +25,8 @@ from musicgen.data.corpora.base import Corpus, evenly_spaced
 from musicgen.data.corpora.base import Piece as CorpusPiece
 from musicgen.errors import UserError
 from musicgen.midi import read, write
-from musicgen.midi.beat_network import FEATURES, FRAME_RATE, Array, frame_features
 from musicgen.package_data import CONF
+from musicgen.plugins.beats.network import FEATURES, FRAME_RATE, Array, frame_features
 
 CHANNELS, LAYERS, WIDTH = 32, 10, 5
 CROP, BATCH = 50 * FRAME_RATE, 6  # frames, and performances in a step

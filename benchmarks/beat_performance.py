@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.midi import NoteArray, Score
-from musicgen.midi.beat_network import PlayedNotes
-from musicgen.midi.beats import Beats
+from musicgen.plugins.beats.beats import Beats
+from musicgen.plugins.beats.network import PlayedNotes
 
 Manner = Literal["exact", "steady", "free"]
 FloatArray = NDArray[np.float64]

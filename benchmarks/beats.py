@@ -31,7 +31,7 @@ from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.corpora.pop909 import CHORDS_FILE
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_music, notes_from, read
-from musicgen.midi.beats import find_beats, read_beats
+from musicgen.plugins.beats.beats import find_beats, read_beats
 
 TOLERANCE = 0.07  # seconds
 TICKS_A_SECOND = 960  # of performed songs, at 120 quarters a minute

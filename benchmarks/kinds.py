@@ -36,7 +36,7 @@ from musicgen.errors import UserError
 from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.training_data import open_training_data, piece_readers
 from musicgen.files import read_csv, read_json, write_bytes
-from musicgen.generation.beats import AUTO, FILE, on_beats
+from musicgen.generation.make_prompt import on_beats
 from musicgen.metrics.descriptors import in_key_share
 from musicgen.metrics.repeated_bars import (
     bar_notes,
@@ -128,7 +128,7 @@ def write_prompts(kind: str, folder: Path, args: argparse.Namespace) -> list[Pat
         for name in names:
             try:
                 data = named[name]()
-                score = on_beats(loads(data), None, AUTO)[0]
+                score = on_beats(loads(data), None, "auto")[0]
             except UserError:  # songs of POP909 in other time signatures than theirs
                 continue
             if (score.bar_starts() > score.start).sum() >= args.prompt_bars + args.bars:
@@ -159,7 +159,9 @@ def measured(kind: str, checkout: Path, args: argparse.Namespace) -> dict[str, d
         subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(checkout)})
     by_prompt: dict[str, list[dict[str, dict[str, float]]]] = {}
     for entry in read_json(out / MANIFEST)["pieces"]:
-        original = on_beats(*read_with_data(prompts / entry["prompt"]), AUTO if is_now else FILE)[0]
+        original = on_beats(
+            *read_with_data(prompts / entry["prompt"]), "auto" if is_now else "file"
+        )[0]
         new = read_with_data(out / entry["file"])[0]
         values = compared(original, new, entry["prompt end"], args.bars)
         by_prompt.setdefault(entry["prompt"], []).append(values)

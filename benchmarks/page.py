@@ -24,7 +24,7 @@ from musicgen.files import write_text
 from musicgen.generation.form import lag_bias
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, dumps
-from musicgen.page.document import read_page, script, with_half_weights
+from musicgen.plugins.page.document import read_page, script, with_half_weights
 from musicgen.random import NoiseKey
 
 SEED = 4242  # of pieces that no model was trained on

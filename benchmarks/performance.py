@@ -28,7 +28,7 @@ from scipy.stats import wasserstein_distance
 from benchmarks import measure
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
-from musicgen.generation.beats import on_beats
+from musicgen.generation.make_prompt import on_beats
 from musicgen.generation.performance import BarMap, Performance
 from musicgen.midi import NOTE, TICKS_PER_BEAT, Score, find_music, read
 

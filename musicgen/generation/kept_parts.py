@@ -11,8 +11,8 @@ from musicgen.generation.performance import BarMap, Performance
 from musicgen.generation.prompt import KeptParts, Playback, Prompt, SourceFile, median_velocities
 from musicgen.generation.signatures import on_grid
 from musicgen.midi import Marker, Score
-from musicgen.midi.beats import is_notated
 from musicgen.midi.key import note_names
+from musicgen.midi.tick_grid import is_notated
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, ROOTS, chord_index, spelled

@@ -14,8 +14,9 @@ from musicgen.generation.performance import BarMap, Performance
 from musicgen.generation.prompt import Playback, Prompt, SourceFile, median_velocities
 from musicgen.generation.signatures import other_time_signature, signatures_of, with_signatures
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score, TimeSignature
-from musicgen.midi.beats import is_notated
+from musicgen.midi.tick_grid import is_notated
 from musicgen.package_data import BAND_MODEL
+from musicgen.plugins import plugin
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS
 from musicgen.tokenization.quantization import relocate
@@ -23,6 +24,9 @@ from musicgen.tokenization.quantization_report import QuantizationReport, Quanti
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_int
+
+PACE_BARS = 4
+"""Of a played prompt's last bars, whose mean tempo is the continuation's."""
 
 PROMPT_BARS = 4
 """Bars of a prompt, unless something else is asked for."""
@@ -327,3 +331,33 @@ def empty_prompt(
         source=SourceFile(FROM_NOTHING),
         playback=Playback(tempo),
     )
+
+
+def on_beats(score: Score, data: bytes | None, setting: str) -> tuple[Score, bytes | None]:
+    """Return a piece and its file on its beats; the same objects if these are the file's.
+
+    Args:
+        setting: `auto`, `file`, or the path of a file of beats.
+    """
+    if setting == "file" or not score.num_notes or (setting == "auto" and is_notated(score)):
+        return score, data
+    needs = f"beats={setting} (beats=file uses those of the file)"
+    moved: tuple[Score, bytes | None] = plugin("beats", needs).on_beats(
+        score, data, setting, PACE_BARS
+    )
+    return moved
+
+
+def pace_of(score: Score, prompt_bars: int | None) -> float:
+    """Return the mean tempo of the last four bars of a prompt, in quarters a minute.
+
+    Args:
+        prompt_bars: from the first bar with a note; None: all bars.
+    """
+    tempos = score.mean_tempos()
+    lines = tempos["tick"]
+    first = int(np.searchsorted(lines, score.start, side="right")) - 1
+    end = len(lines) if prompt_bars is None else min(first + prompt_bars, len(lines))
+    last = slice(max(first, end - PACE_BARS), end)
+    lengths = np.diff(np.append(lines, score.end))[last]
+    return float(lengths.sum() / (lengths / tempos["bpm"][last]).sum())

@@ -13,13 +13,12 @@ import torch
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
 from musicgen.composer.draw import generator
 from musicgen.errors import ParameterError, UserError
-from musicgen.generation.beats import AUTO, FILE, on_beats, pace_of
 from musicgen.generation.constraints import Constraint
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.form import lag_bias
 from musicgen.generation.kept_parts import kept_prompt
 from musicgen.generation.logits_processors import Processor
-from musicgen.generation.make_prompt import empty_prompt, make_prompt
+from musicgen.generation.make_prompt import empty_prompt, make_prompt, on_beats, pace_of
 from musicgen.generation.prompt import Prompt, tracks_with_notes
 from musicgen.generation.request import (
     KEY_OF_PROMPT,
@@ -34,6 +33,7 @@ from musicgen.midi.io import read_with_data
 from musicgen.midi.score import PIANO
 from musicgen.models import Transformer
 from musicgen.package_data import DEFAULT_MODEL
+from musicgen.plugins import plugin
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.coordinates import Coordinates
@@ -102,11 +102,9 @@ class MusicModel:
         Raises:
             UserError: the page cannot have this model or its tokenizer.
         """
-        from musicgen.page.document import save_page
-
         sampling = self.sampling()
         bias = lag_bias(self.model, sampling)  # the page does not know the usual one
-        save_page(
+        plugin("page", "save_page").save_page(
             self.model,
             self.tokenizer,
             self.content,
@@ -134,7 +132,7 @@ class MusicModel:
         name: str | None = None,
         prompt_bars: int | None = None,
         request: GenerationRequest | None = None,
-        beats: str = AUTO,
+        beats: str = "auto",
         performance: str = "prompt",
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
@@ -164,12 +162,13 @@ class MusicModel:
             is_path = isinstance(music, str | Path)
             score, data = read_with_data(music) if is_path else (as_score(music), None)
             name = name or (music_name(Path(music)) if is_path else "prompt")
-            score, data, found = on_beats(score, data, beats)
+            file_score = score
+            score, data = on_beats(score, data, beats)
             if piece.is_whole_piece:
                 prompt = self._kept_prompt(score, data, name, prompt_bars, request)
             else:
                 tempo = piece.tempo
-                if tempo is None and found.source != FILE:
+                if tempo is None and score is not file_score:
                     tempo = pace_of(score, prompt_bars)
                 prompt = self._first_bars(score, data, name, prompt_bars, piece, tempo)
         programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
@@ -302,7 +301,7 @@ class MusicModel:
         prompts: Any = None,
         *,
         prompt_bars: int | None = None,
-        beats: str = AUTO,
+        beats: str = "auto",
         performance: str = "prompt",
         logits_processors: Sequence[Processor] = (),
         constraints: Sequence[Constraint] = (),

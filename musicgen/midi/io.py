@@ -14,9 +14,7 @@ import symusic
 
 from musicgen.errors import UserError, errors_name
 from musicgen.files import write_bytes
-from musicgen.midi.abc_books import divide_book, file_of
 from musicgen.midi.events import KEY_SIGNATURE, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, read_text
-from musicgen.midi.printed_scores import SCORE_SUFFIXES, read_score
 from musicgen.midi.scan import scan_file
 from musicgen.midi.score import (
     TEMPO,
@@ -30,27 +28,35 @@ from musicgen.midi.score import (
 )
 from musicgen.midi.tracks import TrackContent, file_parts, open_file
 from musicgen.package_data import own_or_example
+from musicgen.plugins import reader, suffixes
 from musicgen.text import pluralize
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi", ".smf"})
-MUSIC_SUFFIXES = MIDI_SUFFIXES | SCORE_SUFFIXES.keys()
 _SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
 
 
-def read(path: str | Path) -> Score:
-    """Read a MIDI file or a printed score; raise `UserError`, which names it, if it is damaged."""
-    return read_with_data(path)[0]
+def read(path: str | Path, *, repeats: bool = False) -> Score:
+    """Read a MIDI file, or a file that a plugin reads, such as a printed score.
+
+    Args:
+        repeats: whether a printed score is read with its repeats.
+
+    Raises:
+        UserError: the file is damaged; the message names it.
+    """
+    return read_with_data(path, repeats=repeats)[0]
 
 
-def read_with_data(path: str | Path) -> tuple[Score, bytes]:
+def read_with_data(path: str | Path, *, repeats: bool = False) -> tuple[Score, bytes]:
     """Read a file as `read` does; also return it as the bytes of a MIDI file."""
     path = Path(path)
     if not path.is_file():
         path = own_or_example(path)
         if path.is_fifo() or path.is_char_device():  # reading it may never end
             raise UserError(f"{path}: no regular file; give a MIDI file or a score")
-    if file_of(path).suffix.lower() in SCORE_SUFFIXES:
-        score = read_score(path)
+    file = file_of(path)
+    if file.suffix.lower() in suffixes():
+        score = reader(file).read(path, repeats=repeats)
         return score, dumps(score)
     try:
         data = path.read_bytes()
@@ -179,13 +185,32 @@ def _music_below(folder: str) -> Iterator[str]:
 
 def _is_music(name: str) -> bool:
     _, dot, suffix = name.rpartition(".")
-    return dot + suffix.lower() in MUSIC_SUFFIXES
+    suffix = dot + suffix.lower()
+    return suffix in MIDI_SUFFIXES or suffix in suffixes()
 
 
 def without_suffix(name: str) -> str:
     """Return the name of a music file without its suffix; other names stay as they are."""
-    path = PurePosixPath(name)
-    return str(path.with_suffix("")) if path.suffix.lower() in MUSIC_SUFFIXES else name
+    return str(PurePosixPath(name).with_suffix("")) if _is_music(name) else name
+
+
+def file_of(path: Path) -> Path:
+    """Return the file with the music at a path: the book of a tune, or else the path itself."""
+    is_piece = path.name.isdecimal() and path.parent.suffix.lower() in suffixes()
+    return path.parent if is_piece and path.parent.is_file() else path
+
+
+def music_name(path: Path) -> str:
+    """Return the name of the file at a path; for a tune of a book, BOOK/TUNE."""
+    return path.name if file_of(path) == path else f"{path.parent.name}/{path.name}"
+
+
+def divide_book(path: Path) -> list[Path]:
+    """Return a path per piece of a file: of a book of tunes, `book.abc/07`; mostly its own."""
+    if path.suffix.lower() not in suffixes():
+        return [path]
+    divide = getattr(reader(path), "divide", None)
+    return [path] if divide is None else divide(path)
 
 
 def as_score(music: Any) -> Score:

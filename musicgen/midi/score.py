@@ -206,6 +206,17 @@ class Score:
             spans.append(np.arange(s.tick, min(edge, end, s.tick + bar * max_bars), bar))
         return np.concatenate(spans).astype(np.int64)
 
+    def mean_tempos(self, bars: int = 1) -> NDArray[np.void]:
+        """Return the mean tempo of each bar, or of several. `TEMPO`"""
+        lines = self.bar_starts()[::bars]
+        end = lines[-1] + self.bar_ticks(self.time_signature_at(int(lines[-1])))
+        lines = np.append(lines, end)
+        seconds = np.diff(self.seconds_at(lines))
+        tempos = np.empty(len(seconds), TEMPO)
+        tempos["tick"] = lines[:-1]
+        tempos["bpm"] = 60 * (np.diff(lines) / self.ticks_per_beat) / seconds
+        return tempos
+
     def moved(
         self, move: Move, move_event: Move | None = None, move_end: Move | None = None
     ) -> Score:

@@ -14,7 +14,7 @@ from musicgen.midi import dumps, read, write
 from musicgen.package_data import EXAMPLES
 from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, succeed
 from tests.end_to_end.deaths import start
-from tests.midi.test_printed_scores import SONG
+from tests.plugins.scores.test_printed_scores import SONG
 
 NAMES = ["My Song (1).mid", "Señor.mid", "a,b.mid", "a&b.mid", "it's.mid", "x=y.MID"]
 

@@ -16,12 +16,12 @@ from musicgen.errors import UserError
 from musicgen.export import cached
 from musicgen.export.graph import NEW, step_graph
 from musicgen.export.step import RINGS, RecurrentStep, first_state
-from musicgen.page.compiler.compile import compile_step
-from musicgen.page.document import with_half_weights
+from musicgen.plugins.page.compiler.compile import compile_step
+from musicgen.plugins.page.document import with_half_weights
 from musicgen.tokenization.base import Tokenizer
 from tests.checkpoints.small_model import MODEL, small_model
 from tests.contracts.pairs import MORE_HEADS, NOISE, PAIRS, TOKEN, build, pair, tokens
-from tests.page.node import has_node, run_worker
+from tests.plugins.page.node import has_node, run_worker
 
 EXPORTABLE = [each for each in PAIRS if each.attention != "softmax" and each.position != "conv_spe"]
 ROOT = Path(__file__).parents[2]

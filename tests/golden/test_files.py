@@ -22,7 +22,7 @@ from musicgen.composer.groove.song import compose_groove
 from musicgen.composer.pop.song import compose_song
 from musicgen.midi import TEMPO, Score, Track, dumps, notes_from, write
 from tests.golden.test_golden import IN_C, chorale
-from tests.midi.test_beats import performed, waltz
+from tests.plugins.beats.test_beats import performed, waltz
 from tests.tokenizers import frozen_tokenizers
 
 GOLDEN = Path(__file__).with_name("files.json")

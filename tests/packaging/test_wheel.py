@@ -74,7 +74,7 @@ def test_the_wheel_carries_configurations_and_models(wheel):
     assert wheel.name.startswith(f"musicgen_symbolic-{__version__}-")  # the import stays musicgen
     assert f"version: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert "musicgen/data/corpora/bach_chorales.json" in names
-    assert "musicgen/page/scripts/page.html" in names
+    assert "musicgen/plugins/page/scripts/page.html" in names
     assert "musicgen/examples/example.mid" in names
     assert "musicgen/pretrained/a-model/model.safetensors" in names
     assert not any(name.startswith("notebooks/") for name in names)

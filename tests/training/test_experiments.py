@@ -10,7 +10,7 @@ from hydra.utils import instantiate
 
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
-from tests.tasks.samples import SAMPLES
+from tests.plugins.tasks.samples import SAMPLES
 from tests.training.conftest import runner
 
 

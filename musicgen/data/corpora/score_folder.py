@@ -8,8 +8,7 @@ from pathlib import Path
 from musicgen.data.corpora.base import Piece, missing_corpus
 from musicgen.data.corpora.midi_folder import MidiFolder
 from musicgen.errors import ParameterError, UserError
-from musicgen.midi import Score, file_of, find_music
-from musicgen.midi.printed_scores import read_score
+from musicgen.midi import Score, file_of, find_music, read
 
 _HEADER_BYTES = 2**14
 
@@ -27,7 +26,7 @@ class ScoreFolder(MidiFolder):
         work: regular expression on the path. Files with the same captured groups are editions of
             one work, of which the first by name is used. None: use all.
         val_groups: groups for validation; all others are for training. None: split at random.
-        repeats: whether repeats are played, as in `read_score`.
+        repeats: whether repeats are played, as in `musicgen.midi.read`.
         exclude: as in `MidiFolder`.
     """
 
@@ -79,7 +78,7 @@ class ScoreFolder(MidiFolder):
         ]
 
     def read(self, path: Path) -> Score:
-        return read_score(path, repeats=self.repeats)
+        return read(path, repeats=self.repeats)
 
     def reader_id(self) -> str:
         return f"{super().reader_id()} repeats={self.repeats}"

@@ -1,0 +1,206 @@
+"""One HTML file that composes: a model, compiled to JavaScript, with its tokenizer and a player.
+
+The page loads nothing. Its worker reads MIDI files, encodes them, samples and decodes; grammar and
+tokenizer are those of Python, driven by the tables made here.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from musicgen.checkpoints.content import CheckpointContent
+from musicgen.export.cached import full_graph
+from musicgen.export.step import RecurrentStep
+from musicgen.files import write_text
+from musicgen.models import Transformer
+from musicgen.plugins.page.compiler.compile import JavaScriptStep, compile_step
+from musicgen.plugins.page.tables import constants, tokenizer_tables
+from musicgen.random import NoiseKey
+from musicgen.report.markup import asset, embedded_json, render_page, text
+from musicgen.tokenization.base import Tokenizer
+
+WORKER_SCRIPTS = (
+    "scores",
+    "midi_reader",
+    "midi_writer",
+    "quantization",
+    "chords",
+    "progression",
+    "sampling",
+    "grammar",
+    "coordinates",
+    "bar_tokenizer",
+    "bar_grammar",
+    "chorale_tokenizer",
+    "chorale_voices",
+    "chorale_grammar",
+    "performance",
+    "prompt",
+    "model",
+    "composer",
+    "worker",
+)
+REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
+PAGE_SCRIPTS = (
+    "payload",
+    "recorder",
+    "keyboard",
+    "live",
+    "metronome",
+    "page",
+    "weights",
+    "start",
+)
+_CHORDS_FIELD = (
+    '<label>Chords of what is added<input type="text" id="chords" placeholder="C Am F G"></label>'
+)
+_KEY_FIELD = '<label>Key of a new piece<input type="text" id="key" placeholder="Eb"></label>'
+_CHECK_BOX = '<label class="check"><input type="checkbox" id="{id}" checked> {label}</label>'
+
+
+def save_page(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    content: CheckpointContent,
+    path: Path,
+    *,
+    sampling: Mapping[str, Any],
+) -> None:
+    """Write the page of a model. Its title is the name of the file.
+
+    Args:
+        model: in evaluation mode; its weights are stored in half precision.
+        sampling: the fields of `SamplingParams`. The page has a slider for the temperature.
+
+    Raises:
+        UserError: a page cannot run this model, or packages of the extra `onnx` are missing.
+    """
+    tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
+    step = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
+    layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
+    data = {
+        "tables": tables,
+        "step": {**layout, "coordinates": model.coordinate_names},
+        "sampling": dict(sampling),
+    }
+    millions = sum(each.numel() for each in model.parameters()) / 1e6
+    page = render_page(
+        page_file("page.html"),
+        styles=[asset("style.css"), page_file("composer.css")],
+        scripts=[
+            constants_script(),
+            *(asset(f"{name}.js") for name in REPORT_SCRIPTS),
+            *map(script, PAGE_SCRIPTS),
+        ],
+        title=text(path.stem),
+        about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
+        temperature=str(sampling["temperature"]),
+        accompany=tables["accompany"],
+        asked="\n".join(_settings_of_tokens(tokenizer)),
+        content=embedded_json(data),
+        worker=worker_source(step.source),
+        weights=pack_weights(step.data),
+    )
+    write_text(path, page)
+
+
+class PageParts(NamedTuple):
+    """What the worker of a written page needs.
+
+    Attributes:
+        content: the tables of the tokenizer, the layout of the step, and the sampling settings.
+        worker: the program of the worker.
+        weights: the packed weights, see `pack_weights`.
+    """
+
+    content: dict[str, Any]
+    worker: str
+    weights: str
+
+
+def read_page(path: Path) -> PageParts:
+    """Read the parts of a page that `save_page` wrote."""
+    page = path.read_text(encoding="utf-8")
+    parts = dict(re.findall(r'id="(content|worker|weights)">(.*?)</script>', page, re.DOTALL))
+    return PageParts(json.loads(parts["content"]), parts["worker"], parts["weights"])
+
+
+def _settings_of_tokens(tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield a field for what the tokens can be asked for, a check box for what can stay."""
+    if tokenizer.families.get("Chord"):
+        yield _CHORDS_FIELD
+    if tokenizer.families.get("Key"):
+        yield _KEY_FIELD
+    if tokenizer.families.get("Tempo"):
+        yield _CHECK_BOX.format(id="fix-tempo", label="fix the tempo")
+    if len(tokenizer.families.get("Bar", ())) > 1:
+        yield _CHECK_BOX.format(id="fix-time-signature", label="fix the time signature")
+
+
+def worker_source(step_source: str) -> str:
+    """Return the program of the page's worker.
+
+    Args:
+        step_source: a model's `JavaScriptStep.source`.
+    """
+    scripts = [constants_script(), *map(script, WORKER_SCRIPTS)]
+    return "\n".join([*scripts, f"const compileStep = {step_source};"])
+
+
+def constants_script() -> str:
+    """Return the script that gives the other scripts the constants of Python."""
+    return f"const CONSTANTS = {embedded_json(constants())};"
+
+
+def script(name: str) -> str:
+    """Return one of the scripts of the page or its worker."""
+    return page_file(f"{name}.js")
+
+
+def page_file(name: str) -> str:
+    """Return the text of a file in `page/scripts/`."""
+    return files("musicgen.plugins.page").joinpath("scripts", name).read_text(encoding="utf-8")
+
+
+def pack_weights(data: bytes) -> str:
+    """Return bytes as text, from which `unpackWeights` in the page makes them again.
+
+    A zero byte is added to an odd number of bytes.
+    """
+    pairs = np.frombuffer(data + bytes(len(data) % 2), np.uint8).reshape(-1, 2)
+    # Low bytes come before high ones: high bytes of floats repeat, which compresses well.
+    return base64.b64encode(zlib.compress(pairs.T.tobytes(), 9)).decode()
+
+
+def with_half_weights(model: Transformer) -> Transformer:
+    """Return a copy of a model with its parameters rounded to half precision."""
+    rounded = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in rounded.parameters():
+            parameter.copy_(parameter.half())
+    return rounded
+
+
+def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaScriptStep:
+    """Compile a model's decoding step.
+
+    Args:
+        lag_bias: `SamplingParams.lag_bias`.
+    """
+    step = RecurrentStep(model, NoiseKey((0,)))
+    state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
+    settings = {name: tensor.numpy() for name, tensor in step.settings.items()}
+    if len(lag_bias):
+        settings["copy.lag_bias"][0, : len(lag_bias)] = lag_bias
+    return compile_step(full_graph(step), state, settings)

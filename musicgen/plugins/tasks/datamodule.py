@@ -1,0 +1,128 @@
+"""Batches of the examples of a data set, as a LightningDataModule."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from musicgen.batches import IGNORED, Batch, StreamDataModule
+from musicgen.errors import ParameterError, UserError
+from musicgen.plugins.tasks.base import PAD, Example, ExampleCorpus, Examples, SplitName
+
+_GROUPS = 32
+"""Number of batches over which examples are sorted by length."""
+
+
+class ExampleDataModule(StreamDataModule):
+    """Batches of the examples of a data set that is not music.
+
+    Args:
+        corpus: the data set.
+        coordinates: one: the token index; two: row and column of an image.
+        settings: those of `StreamDataModule`; sequences that are longer than `length` are cut.
+
+    Raises:
+        ParameterError: a number is invalid, or the examples do not have the coordinates.
+    """
+
+    def __init__(
+        self, corpus: ExampleCorpus, *, coordinates: Sequence[str] = ("index",), **settings: Any
+    ) -> None:
+        super().__init__(coordinates=coordinates, **settings)
+        if len(coordinates) > (1 if corpus.grid is None else 2):
+            expected = "index" if corpus.grid is None else "index, or 2: row, column"
+            raise ParameterError("coordinates", list(coordinates), f"expected {expected}")
+        self.corpus = corpus
+
+    def prepare_data(self) -> None:
+        """Read or generate the examples, in one process."""
+        self.split("train")
+
+    def split(self, name: SplitName) -> Examples[Any]:
+        """Return the examples of a split; raise `UserError` if it has none."""
+        examples = self.corpus.split(name, self.length)
+        if len(examples) == 0:
+            raise UserError(f"data: no examples for {name}; give more, or fewer to other splits")
+        return examples
+
+    def train_dataloader(self) -> DataLoader:
+        group = self.batch_size * self.process()[1]
+        examples = ShuffledExamples(self.split("train"), self.seed, group)
+        return self._loader(examples, batch_sampler=self.stream(len(examples.examples)))
+
+    def eval_dataloader(self, split: SplitName) -> DataLoader:
+        examples, (rank, world_size) = self.split(split), self.process()
+        of_this_process = range(rank, len(examples), world_size)
+        share: Any = Subset(examples, of_this_process)  # type: ignore[arg-type]
+        if not share:  # the others would wait for this process: it gets one without a target
+            first = examples[0]
+            share = [first._replace(target=np.full_like(first.target, IGNORED))]
+        return self._loader(share, batch_size=self.batch_size)
+
+    def _loader(self, examples: Dataset, **kwargs: object) -> DataLoader:
+        grid = self.corpus.grid if len(self.coordinates) > 1 else None
+        return self.loader(examples, partial(collate, grid=grid), **kwargs)
+
+
+class ShuffledExamples(Dataset):
+    """An endless stream that visits all examples once in each epoch, each time in a new order.
+
+    Item i depends only on the arguments and on i.
+
+    Args:
+        seed: seed of the orders.
+        group: number of consecutive items whose examples have similar lengths, if their `lengths`
+            are known, so that a batch of them needs little padding.
+    """
+
+    def __init__(self, examples: Examples[Any], seed: int, group: int) -> None:
+        self.examples, self.seed, self.group = examples, seed, group
+        self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+
+    def __getitem__(self, item: int) -> Example:
+        epoch, index = divmod(item, len(self.examples))
+        if self._order[0] != epoch:
+            rng = np.random.default_rng((self.seed, epoch))
+            self._order = epoch, self._draw(rng)
+        return self.examples[int(self._order[1][index])]
+
+    def _draw(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        order = rng.permutation(len(self.examples))
+        lengths = self.examples.lengths
+        size = _GROUPS * self.group
+        if lengths is None or self.group == 1:
+            return order
+        for start in range(0, len(order) - size + 1, size):
+            part = order[start : start + size]
+            groups = part[np.argsort(lengths[part], kind="stable")].reshape(_GROUPS, -1)
+            order[start : start + size] = rng.permutation(groups).ravel()
+        return order
+
+
+def collate(examples: Sequence[Example], *, grid: tuple[int, int] | None = None) -> Batch:
+    """Return a batch of examples: their first sequences, then their second ones, all padded.
+
+    Args:
+        grid: rows and columns of an image, whose positions are row and column; None: there are no
+            positions in the batch, and the model takes token indices.
+    """
+    towers = zip(*(x.sequences for x in examples), strict=True)
+    sequences = [torch.from_numpy(sequence) for tower in towers for sequence in tower]
+    lengths = [len(sequence) for sequence in sequences]
+    tokens = pad_sequence(sequences, batch_first=True, padding_value=PAD)
+    labels = [torch.as_tensor(x.target) for x in examples]
+    is_class = labels[0].ndim == 0  # else there is a target for each token
+    targets = torch.stack(labels) if is_class else pad_sequence(labels, True, IGNORED)
+    index = torch.arange(max(lengths))
+    positions = None
+    if grid is not None:
+        positions = torch.stack((index // grid[1], index % grid[1]), dim=-1)[None]
+    key_mask = None
+    if min(lengths) < max(lengths):
+        key_mask = index < torch.tensor(lengths)[:, None]
+    return Batch(tokens, targets, positions, key_mask)

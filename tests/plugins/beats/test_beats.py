@@ -1,0 +1,241 @@
+"""Beats of pieces whose beats are known, because the tests perform them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from musicgen.errors import UserError
+from musicgen.midi import (
+    TEMPO,
+    Marker,
+    Score,
+    TimeSignature,
+    Track,
+    dumps,
+    loads,
+    notes_from,
+)
+from musicgen.plugins.beats.beat_map import BeatMap, file_onto_beats, onto_beats
+from musicgen.plugins.beats.beats import Beats, beats_of_file, find_beats, read_beats
+
+TICKS, NUM_BARS = 480, 24
+_CHORDS = ((48, 60, 64, 67), (45, 57, 60, 64), (41, 57, 60, 65), (43, 55, 59, 62))
+
+
+def waltz(beats_per_bar: int = 3) -> Score:
+    """A bass note on each first beat, chords on the others, and a melody in quarters and eighths."""
+    rows, rng = [], np.random.default_rng(1)
+    for bar in range(NUM_BARS):
+        bass, *chord = _CHORDS[bar % 4]
+        start = bar * beats_per_bar * TICKS
+        rows.append((start, TICKS, bass - 12, 90))
+        for beat in range(1, beats_per_bar):
+            rows += [(start + beat * TICKS, TICKS // 2, pitch, 60) for pitch in chord]
+        melody = [0, *(rng.choice([1, 1, 1, 0.5], beats_per_bar - 1).cumsum())]
+        for beat in melody:
+            pitch = chord[int(rng.integers(3))] + 12
+            rows.append((start + int(beat * TICKS), TICKS // 2, pitch, 80))
+    signature = TimeSignature(0, beats_per_bar, 4)
+    return Score(TICKS, [Track("Piano", notes=notes_from(rows))], time_signatures=[signature])
+
+
+def performed(
+    score: Score, beat_seconds: np.ndarray, lead: float = 0.5
+) -> tuple[Score, np.ndarray]:
+    """Return a score as a recording: at 120 quarters a minute, whatever the music's own beats are.
+
+    Args:
+        beat_seconds: the length of each beat; the last is repeated. [num_beats]
+
+    Returns:
+        The recording, and the seconds of its beats.
+    """
+    num_beats = int(score.end // TICKS) + 2
+    lengths = np.append(beat_seconds, [beat_seconds[-1]] * num_beats)[:num_beats]
+    times = lead + np.concatenate([[0], np.cumsum(lengths)])
+
+    def move(ticks: np.ndarray) -> np.ndarray:
+        seconds = np.interp(ticks / TICKS, np.arange(len(times)), times)
+        return np.round(seconds * 2 * TICKS).astype(np.int64)
+
+    recording = replace(score.moved(move), time_signatures=[], tempos=np.empty(0, TEMPO))
+    last = int(score.notes["onset"].max() // TICKS)
+    return recording, times[: last + 1]
+
+
+def f_measure(found: np.ndarray, known: np.ndarray) -> float:
+    """Return the F-measure of beats within 70 ms."""
+    near = np.abs(found[:, None] - known) <= 0.07
+    hits = min(near.any(axis=0).sum(), near.any(axis=1).sum())
+    return 2 * hits / (len(found) + len(known))
+
+
+def test_beats_of_a_rubato_are_found() -> None:
+    curve = 0.55 * np.exp(0.18 * np.sin(2 * np.pi * np.arange(NUM_BARS * 3) / 24))
+    recording, known = performed(waltz(), curve)
+    found = find_beats(recording)
+    assert found.source == "played"
+    assert f_measure(found.times, known) > 0.95
+
+
+def test_bars_in_three_are_found() -> None:
+    recording, known = performed(waltz(), np.array([0.47]))
+    found = find_beats(recording)
+    assert found.time_signature == (3, 4)
+    assert f_measure(found.times[found.bar_starts], known[::3]) > 0.9
+
+
+def test_a_recording_in_the_tempo_of_its_file_keeps_it() -> None:
+    score = waltz(4)
+    late = replace(score.moved(lambda ticks: ticks + 300), time_signatures=[])
+    found = find_beats(late)
+    assert found.source == "shifted"
+    np.testing.assert_allclose(np.diff(found.times), 0.5)
+    assert f_measure(found.times, late.seconds_at(np.arange(300, late.end, TICKS))) > 0.98
+
+
+def test_bars_that_begin_between_those_of_the_file_are_found() -> None:
+    rng = np.random.default_rng(0)
+    late = waltz(4).moved(lambda ticks: ticks + TICKS + rng.integers(-8, 9, len(ticks)))
+    late = replace(late, time_signatures=[TimeSignature(0, 4, 4)])
+    found = find_beats(late)
+    assert found.source == "shifted"
+    np.testing.assert_allclose(np.diff(found.times), 0.5)
+    bars = late.seconds_at(np.arange(TICKS, late.end, 4 * TICKS))
+    assert f_measure(found.times[found.bar_starts], bars) > 0.9
+
+
+def test_music_of_less_than_a_bar_has_the_beats_of_its_file() -> None:
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        onsets = np.unique(rng.integers(0, int(rng.integers(30, 1900)), 20))
+        rows = [(int(onset), 60, 60 + i, 80) for i, onset in enumerate(onsets)]
+        found = find_beats(Score(TICKS, [Track(notes=notes_from(rows))]))
+        assert found.source == "file" or (len(found.times) >= 2 and len(found.bar_starts) >= 1)
+
+
+@pytest.mark.parametrize("humanised", [0, 8])
+def test_a_metronomic_file_stays_as_it_is(humanised: int) -> None:
+    rng = np.random.default_rng(0)
+    score = waltz()
+    score = score.moved(
+        lambda t: np.maximum(t + rng.integers(-humanised, humanised + 1, len(t)), 0)
+    )
+    found = find_beats(score)
+    assert found.source == "file"
+    assert found.time_signature == (3, 4)
+    assert onto_beats(score, found) is score
+
+
+def test_a_notated_file_of_fast_runs_stays_as_it_is() -> None:
+    rows = [(step * TICKS // 12, TICKS // 12, 50 + step % 31, 80) for step in range(12 * 40)]
+    score = Score(TICKS, [Track(notes=notes_from(rows))])
+    assert find_beats(score).source == "file"
+
+
+def test_a_notated_slow_movement_with_64ths_stays_as_it_is() -> None:
+    in_two_beats = [*range(0, 32, 2), 31]  # 32nds, and a 64th before each second beat
+    steps = [32 * beats + step for beats in range(20) for step in in_two_beats]
+    rows = [(step * TICKS // 16, TICKS // 16, 50 + step % 31, 80) for step in steps]
+    score = Score(TICKS, [Track(notes=notes_from(rows))])
+    assert find_beats(score).source == "file"
+
+
+def test_a_score_on_its_beats_sounds_as_before() -> None:
+    curve = 0.5 * np.exp(0.2 * np.sin(np.arange(NUM_BARS * 3)))
+    recording, known = performed(waltz(), curve)
+    beats = Beats(known, np.arange(0, len(known), 3), (3, 4), "annotated")
+    moved = loads(dumps(onto_beats(recording, beats)))
+    before = recording.seconds_at(recording.notes["onset"])
+    after = moved.seconds_at(moved.notes["onset"])
+    shift = before[0] - after[0]
+    np.testing.assert_allclose(after + shift, before, atol=1e-3)
+    # Its notes are where the printed score has them.
+    expected = waltz().notes["onset"] / TICKS
+    np.testing.assert_allclose(moved.notes["onset"] / moved.ticks_per_beat, expected, atol=0.01)
+    assert moved.time_signatures == [TimeSignature(0, 3, 4)]
+
+
+def test_a_file_on_its_beats_keeps_all_its_events() -> None:
+    recording, known = performed(waltz(), 0.5 * np.exp(0.2 * np.sin(np.arange(NUM_BARS * 3))))
+    recording.markers = [Marker(4000, "B")]
+    beats = Beats(known, np.arange(0, len(known), 3), (3, 4), "annotated")
+    data = dumps(recording).replace(b"\x00\xc0\x00", b"\x00\xb0\x40\x7f")  # a pedal for a program
+    assert data.count(b"\xb0\x40\x7f") == 1
+    moved = file_onto_beats(data, loads(data), beats)
+    assert b"\xb0\x40\x7f" in moved
+    expected = onto_beats(loads(data), beats)
+    found = loads(moved)
+    assert found.tracks == expected.tracks
+    assert found.markers == expected.markers
+    assert found.time_signatures == expected.time_signatures
+    np.testing.assert_allclose(found.tempos["bpm"], expected.tempos["bpm"], rtol=1e-5)
+
+
+def test_ticks_and_seconds_are_inverse() -> None:
+    times = np.cumsum(np.random.default_rng(3).uniform(0.4, 0.8, 40))
+    beat_map = BeatMap.of(Beats(times, np.arange(1, 40, 4), (4, 4), "annotated"), times[0])
+    moments = np.linspace(times[0], times[-1] + 3, 500)
+    np.testing.assert_allclose(beat_map.seconds_at(beat_map.ticks_at(moments)), moments, atol=1e-3)
+
+
+def test_an_upbeat_and_odd_bars_have_bars_of_their_own() -> None:
+    times = np.arange(13) * 0.5
+    beats = Beats(times, np.array([1, 5, 8, 12]), (4, 4), "annotated")
+    beat_map = BeatMap.of(beats, 0.0)
+    beat = beat_map.ticks[1] - beat_map.ticks[0]
+    assert beat_map.ticks[0] == 3 * beat
+    expected = [(0, 4), (8 * beat, 3), (11 * beat, 4)]
+    assert [(s.tick, s.numerator) for s in beat_map.time_signatures] == expected
+
+
+def test_compound_beats_are_three_eighths() -> None:
+    beats = Beats(np.arange(9) * 0.9, np.arange(0, 9, 2), (6, 8), "annotated")
+    assert (beats.quarters, beats.beats_per_bar) == (1.5, 2)
+    score, _ = performed(waltz(), np.array([0.9]), lead=0)
+    moved = onto_beats(score, beats)
+    assert moved.bar_ticks(moved.first_time_signature()) == 3 * moved.ticks_per_beat
+    np.testing.assert_allclose(moved.tempos["bpm"], 100)
+
+
+def test_beats_of_a_file_are_those_of_its_time_signatures() -> None:
+    score = replace(
+        waltz(), time_signatures=[TimeSignature(0, 3, 4), TimeSignature(18 * TICKS, 6, 8)]
+    )
+    beats = beats_of_file(score)
+    assert beats.bar_starts[:8].tolist() == [0, 3, 6, 9, 12, 15, 18, 21]
+    np.testing.assert_allclose(beats.times[:3], [0, 0.5, 1])
+
+
+def test_tempi_are_means_of_bars() -> None:
+    score = waltz()
+    score.tempos = np.array([(0, 60), (TICKS, 120), (3 * TICKS, 90)], TEMPO)
+    bpm = score.mean_tempos()["bpm"]
+    np.testing.assert_allclose(bpm[:2], [3 * 60 / (1 + 2 * 0.5), 90])
+
+
+def test_files_of_beats_are_read(tmp_path) -> None:
+    path = tmp_path / "beats.txt"
+    path.write_text("0.5 2\n1.0 3\n1.5 1\n2.1 2\n2.5 3\n3.0 1\n")
+    beats = read_beats(path)
+    assert (beats.time_signature, beats.bar_starts.tolist()) == ((3, 4), [2, 5])
+    path.write_text("0.1 1.0 0.0\n0.6 0.0 0.0\n1.1 1.0 1.0\n1.6 0.0 0.0\n2.1 1.0 0.0\n")
+    assert read_beats(path).bar_starts.tolist() == [2]
+    path.write_text("0.5\n1.0\n1.5\n")
+    assert not len(read_beats(path).bar_starts)
+
+
+@pytest.mark.parametrize("text", ["", "1.0 1\n0.5 2\n", "one\ntwo\n", "1.0 2\n2.0 3\n", "1 2\n3\n"])
+def test_other_files_are_refused_in_one_line(tmp_path, text: str) -> None:
+    path = tmp_path / "beats.txt"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"beats\.txt") as error:
+        read_beats(path)
+    assert "\n" not in str(error.value)
+
+
+def test_beats_are_described_in_one_line() -> None:
+    beats = Beats(0.31 + np.arange(20) * 60 / 92, np.arange(0, 20, 4), (4, 4), "played", 0.1)
+    expected = "92 a minute, 4/4, bars begin at 0.31 s (about 10% of the beats may be wrong)"
+    assert beats.describe() == expected

@@ -1,0 +1,82 @@
+"""Tokenizers and pieces on which the page and Python are compared."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from musicgen.composer import FAMILIES, compose_groove, compose_pop
+from musicgen.midi import TEMPO, KeySignature, Score, TimeSignature
+from musicgen.plugins.page.tables import tokenizer_tables
+from musicgen.tokenization import REMI, Chorale, Songs
+from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
+from musicgen.tokenization.time_signatures import TIME_SIGNATURES
+from tests.plugins.page.node import run_worker
+from tests.tokenizers import frozen_tokenizers
+
+SEED = 4242  # of pieces that no model was trained on
+BAND = {
+    "parts": [
+        {"name": "Bass", "program": 33},
+        {"name": "Kit", "is_drum": True},
+        {"name": "Keys", "words": ["pia"], "takes": [[0, 31], [40, 127]]},
+    ],
+    "time_signatures": ["4/4", "3/8"],
+    "velocity_bins": [20, 120, 10],
+    "tempo_bins": None,
+    "chords": False,
+    "max_bars": 25,
+}
+SINGERS = [
+    [("Singstimme", 0), ("Klavier rechts", 0), ("Bass Guitar", 4), ("Bass", 52)],
+    [("Lead Guitar", 0), ("unpiano", 70), ("PIANO_2", 70), ("", 33)],
+    [("Flöte", 0), ("T\u00e9nor piano", 0), ("Bass", 1), ("\u00e9voc", 128 - 1)],
+]
+TOKENIZERS = {
+    "remi": REMI(),
+    "remi metres": REMI(time_signatures=TIME_SIGNATURES, max_bars=20, chords=False),
+    "remi plain": REMI(tempo_bins=None, positions_per_beat=6),
+    "songs": frozen_tokenizers()["songs"],
+    "songs of a band": Songs(**BAND),
+    "chorale": Chorale(lead_probability=0.5),
+    "chorale short": Chorale(max_beats=12),
+}
+
+
+def run_tokenizer(folder: Path, name: str, body: str, **data: Any) -> Any:
+    """Return what a function of data, in the scope of a tokenizer of the page, returns."""
+    body = f"const tokenizer = new TOKENIZERS[data.tables.name](data.tables); {body}"
+    return run_worker(folder, data | {"tables": tokenizer_tables(TOKENIZERS[name])}, body)
+
+
+def pieces(kind: str) -> list[Score]:
+    if kind.startswith("remi"):
+        return [compose_pop(SEED, i) for i in range(4)]
+    # Chords; tracks that are voices by name, in another order, and by height; each with rests.
+    rng = np.random.default_rng(0)
+    frames = rng.integers(40, 90, (8, 24, 4)).repeat(3, axis=1)
+    frames[rng.random(frames.shape) < 0.1] = SILENCE
+    named, *others = map(score_of_frames, frames)
+    for i, score in enumerate(others):
+        score.tracks = [replace(track, name="") for track in score.tracks[: 2 + i % 3]]
+    groove = compose_groove(SEED, next(iter(FAMILIES)), 0, 0)
+    if kind.startswith("songs"):
+        for score, names in zip(others, SINGERS, strict=False):
+            for track, (name, program) in zip(score.tracks, names, strict=False):
+                track.name, track.program = name, program
+        others[0].key_signatures = [KeySignature(2000, -3), KeySignature(9000, 6)]
+        others[1].time_signatures = [TimeSignature(0, 3, 8), TimeSignature(4320, 4, 4)]
+        others[1].tempos = np.array([(0, 71.0), (2000, 93.0), (2300, 180.0)], TEMPO)
+    return [groove, compose_pop(SEED, 0), named, *others]
+
+
+def plain(score: Score) -> dict:
+    """Return a score as the page has it, in one order."""
+    return {
+        "ticksPerBeat": score.ticks_per_beat,
+        "tracks": [sorted(map(list, track.notes.tolist())) for track in score.tracks],
+        "tempos": [list(each) for each in score.tempos.tolist()],
+        "signatures": [list(each) for each in score.time_signatures],
+        "markers": [list(each) for each in score.markers],
+    }
