@@ -33,12 +33,12 @@ def figures() -> Iterator[tuple[str, str]]:
     songs = {(x["part"], x["measure"]): x for x in result("songs")["rows"] if x["metre"] == "all"}
     asked = [x["generated"] for (part, _), x in songs.items() if part == "chords asked for"]
     for given, free in zip(asked[::2], asked[1::2], strict=True):
-        yield "docs/generating.md", f"{given:.0%} of the bars ({free:.0%} without `chords=`)"
+        yield "docs/arranging.md", f"{given:.0%} of the bars ({free:.0%} without `chords=`)"
     pianos = result("accompaniments")
     ways = [pianos[way] for way in ("with the figure", "without it", "originals")]
     block, doubled = ([f"{way[x]:.0%}" for way in ways] for x in ("block chords", "doubled"))
     yield (
-        "docs/generating.md",
+        "docs/arranging.md",
         f"{block[0]} are block chords ({block[1]} without the figure, originals {block[2]}), and "
         f"{doubled[0]} double the tune ({doubled[1]} without, originals {doubled[2]};",
     )
@@ -47,7 +47,7 @@ def figures() -> Iterator[tuple[str, str]]:
         sum(r["val nats per note"] for r in last if r["lead_probability"] == x) / 3
         for x in (0, 0.3)
     ]
-    yield "docs/generating.md", f"worse by {places(losses[1] - losses[0])} nats a note"
+    yield "docs/arranging.md", f"worse by {places(losses[1] - losses[0])} nats a note"
     rhythm = songs["16 bars after 8", "onset-duration similarity"]
     text = "later bars of a piece have {}, and bars of an unrelated piece {};"
     yield "docs/glossary.md", text.format(places(rhythm["originals"]), places(rhythm["unrelated"]))

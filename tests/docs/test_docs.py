@@ -87,12 +87,12 @@ def test_the_code_of_pages_is_the_files(name, code):
 
 
 @pytest.mark.slow
-def test_the_python_of_generating_runs(tmp_path, monkeypatch):
+def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (piece,) = compose_corpus(tmp_path, kind="pop", num_pieces=1, seed=1)
     write(read(piece).clip(0, 8 * 1920), "prompt.mid")  # its first bars
     scope = {}
-    for words, body in blocks(ROOT / "docs/generating.md"):
+    for words, body in blocks(ROOT / "docs/python.md"):
         if words == "python":
             exec(body, scope)
     assert len(read("continued.mid").tracks) == len(read("prompt.mid").tracks) > 0
