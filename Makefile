@@ -8,7 +8,7 @@ FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi model
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup demo test test-fast export page pretrained table bench bench-quick bench-gpu docs check-docs lint clean
+.PHONY: help setup demo test test-fast test-plugins coverage export page pretrained table bench bench-quick bench-gpu docs check-docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -32,6 +32,12 @@ test: $(STAMP) ## Run the tests
 
 test-fast: $(STAMP) ## Run the quick tests only, for daily work
 	$(RUN) -m pytest --numprocesses=auto --dist=worksteal -m "not slow" $(FAST)
+
+test-plugins: $(STAMP) ## Run the quick tests without each plugin, in a copy
+	.ci/without_plugins $(FAST)
+
+coverage: $(STAMP) ## Run the tests, and print which lines of the package they reach
+	$(RUN) -m pytest --numprocesses=auto --dist=worksteal --cov=musicgen --cov-report=term:skip-covered
 
 export: $(STAMP) ## Write a run as a folder to publish: make export FROM=outputs/... TO=folder [FORMAT=onnx]
 	$(RUN) -m musicgen.pretrained "$(or $(FROM),latest)" "$(or $(TO),$(error give TO=FOLDER))" \
