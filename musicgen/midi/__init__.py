@@ -13,10 +13,10 @@ from musicgen.midi.io import (
     without_suffix,
     write,
 )
-from musicgen.midi.roles import DRUMS, notes_by_role, pitched_notes, role
 from musicgen.midi.score import (
     CHOIR_AAHS,
     DEFAULT_VELOCITY,
+    DRUMS,
     NOTE,
     TEMPO,
     TICKS_PER_BEAT,
@@ -26,7 +26,10 @@ from musicgen.midi.score import (
     Score,
     TimeSignature,
     Track,
+    notes_by_role,
     notes_from,
+    pitched_notes,
+    role,
     sort_notes,
 )
 

@@ -1,17 +1,41 @@
-"""The events of a track of a MIDI file."""
+"""The events of the tracks of a MIDI file: one by one, or all at once in numpy arrays.
+
+Arrays are quick. Nearly all events of a track have two data bytes. Each of them has exactly three
+bytes below 128: the last byte of its delta time, and its data. So the places of these bytes tell
+where each event begins, and no event needs a Python object of its own. Only events of other sizes
+(meta events, SysEx, programs, channel pressure) are visited one by one.
+"""
 
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from musicgen.errors import UserError
+from musicgen.midi.score import IntArray
 
 META, SYSEX, CONTINUED, END_OF_TRACK = 0xFF, 0xF0, 0xF7, 0x2F
 # Kinds of meta events.
 TRACK_NAME, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
 DRUM_CHANNEL = 9
 LAST_TICK = 2**31 - 1
+
+Bytes = NDArray[np.uint8]
+LongEvent = tuple[int, int, int | None, bytes]
+"""Index, track, kind and value of a meta event or SysEx, see `EventArrays`."""
+
+# In the stream of events that `_decode` reads, these stand for the status and the data of meta
+# events, of SysEx and of ends of tracks. The first has no status, so that the running status stays.
+_META_MARK, _SYSEX_MARK, _END_MARK = b"\0\0", b"\xf0\0\0", b"\xf7\0\0"
+_END_OF_TRACK = bytes([END_OF_TRACK, 0])  # the bytes after the status
+_HIGH_BYTES = bytes(range(0x80, 0x100))
+_NO_STATUS = np.array([SYSEX], np.uint8)  # after which there is no running status
+# For each byte, whether an event of this status has not two data bytes.
+_HAS_OTHER_SIZE = bytes(each >= SYSEX or 0xC0 <= each < 0xE0 for each in range(256))
+_OTHER_SIZES = np.frombuffer(_HAS_OTHER_SIZE, bool)
 
 
 class Event(NamedTuple):
@@ -133,3 +157,207 @@ def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def broken(reason: str, at: int) -> UserError:
     return UserError(f"broken MIDI ({reason} at byte {at}); get a whole copy")
+
+
+class EventArrays(NamedTuple):
+    """The events of a file, track after track. [num_events] each, unless stated otherwise
+
+    Attributes:
+        tick: in the track.
+        channel: counted across tracks: 16 is channel 0 of the second track.
+        status: the event's own or the running status.
+        first: the first data byte.
+        second: the second data byte; 0 if there is none.
+        ends: indices of the last events of the tracks. [num_tracks]
+        long_events: index, track, kind and value of each meta event; the kind of SysEx is None.
+    """
+
+    tick: IntArray
+    channel: IntArray
+    status: Bytes
+    first: Bytes
+    second: Bytes
+    ends: IntArray
+    long_events: list[LongEvent]
+
+    def programs(self) -> IntArray:
+        """Return the indices of the changes of program."""
+        return (self.status & 0xF0 == 0xC0).nonzero()[0]
+
+    def controls(self, number: int) -> IntArray:
+        """Return the indices of the changes of a controller."""
+        return ((self.status & 0xF0 == 0xB0) & (self.first == number)).nonzero()[0]
+
+
+def find_events_at_once(data: bytes, tracks: list[tuple[int, int]]) -> EventArrays | None:
+    """Return the events of a file; None if there is damage.
+
+    Args:
+        tracks: where each begins and ends in the file.
+    """
+    separation = _Separation(data)
+    try:
+        is_intact = all(separation.add_track(start, end) for start, end in tracks)
+    except UserError:  # a number of more than four bytes
+        return None
+    return _decode(separation) if is_intact else None
+
+
+class _Separation:
+    """A stream of events that have two data bytes each, separated from the other events of a file.
+
+    Attributes:
+        stream: pieces of the stream, with marks in place of long events and ends of tracks.
+        low: its bytes below 128 in pieces; an event has three.
+        num_low: their number.
+        long_events: meta events and SysEx.
+        ends: indices of the ends of the tracks.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._candidates = data.translate(_HAS_OTHER_SIZE)
+        self.stream, self.low, self.num_low = list[bytes](), list[bytes](), 0
+        self.long_events, self.ends = list[LongEvent](), list[int]()
+
+    def add_track(self, start: int, end: int) -> bool:
+        """Add the events of `data[start:end]`; return False if there is damage."""
+        at, track = start, len(self.ends)
+        while len(self.ends) == track:
+            place = self._add_short_events(at, end)
+            if not 0 <= place < end - 1 or self._data[place - 1] >= 0x80:
+                return False
+            status = self._data[place]
+            if status < SYSEX:
+                at = self._add_one_data_byte(place, end)
+            elif status in (META, SYSEX, CONTINUED):
+                at = self._add_long_event(place, end)
+            else:
+                return False
+        return at == end
+
+    def _add_short_events(self, start: int, end: int) -> int:
+        """Add the bytes before the next status of an event of another size; return where that is.
+
+        It is -1 if there is none before `end`.
+        """
+        counted = place = start
+        while (place := self._candidates.find(1, place, end)) >= 0:
+            self._add_low(self._data[counted:place])
+            if self.num_low % 3 == 1:
+                self.stream.append(self._data[start:place])
+                return place
+            counted, place = place, place + 1  # this is part of a delta time
+        return -1
+
+    def _add_low(self, piece: bytes) -> None:
+        low = piece.translate(None, _HIGH_BYTES)
+        self.low.append(low)
+        self.num_low += len(low)
+
+    def _add_long_event(self, place: int, end: int) -> int:
+        """Add the meta event or SysEx whose status is at `place`; return where it ends."""
+        index, track, data = self.num_low // 3, len(self.ends), self._data
+        is_meta = data[place] == META
+        length, value = read_number(data, place + 1 + is_meta, end)
+        stop = value + length
+        if is_meta and data[place + 1 : stop] == _END_OF_TRACK:
+            mark = _END_MARK
+            self.ends.append(index)
+        else:
+            mark = _META_MARK if is_meta else _SYSEX_MARK
+            kind = data[place + 1] if is_meta else None
+            self.long_events.append((index, track, kind, data[value:stop]))
+        self.stream.append(mark)
+        self._add_low(b"\0\0")
+        return stop
+
+    def _add_one_data_byte(self, place: int, end: int) -> int:
+        """Add events with one data byte, given a second one; return where they end.
+
+        The first has its status at `place`; those that follow by running status belong to it.
+        """
+        data, stop = self._data, place + 2
+        piece = data[place:stop] + b"\0"
+        while stop < end:
+            _, after = read_number(data, stop, end)
+            if after >= end or data[after] & 0x80:
+                break
+            piece += data[stop:after] + bytes([data[place], data[after], 0])
+            stop = after + 1
+        self.stream.append(piece)
+        self._add_low(piece)
+        return stop
+
+
+def _decode(separation: _Separation) -> EventArrays | None:
+    """Return the events of the stream of a file; None if there is damage."""
+    values = np.frombuffer(b"".join(separation.stream), np.uint8)
+    low = np.frombuffer(b"".join(separation.low), np.uint8)
+    # The other bytes, and how many bytes below 128 stand before each: of three in an event, none
+    # before those of its delta time, one before its status.
+    high = (values >= 0x80).nonzero()[0]
+    num_low = high - np.arange(len(high))
+    event = num_low // 3
+    place = num_low - 3 * event
+    high_bytes = values.take(high)
+    of_delta, of_status = (place == 0).nonzero()[0], (place == 1).nonzero()[0]
+    explicit, status = event.take(of_status), high_bytes.take(of_status)
+    if len(of_delta) + len(of_status) < len(high) or (explicit[1:] == explicit[:-1]).any():
+        return None
+    delta = _delta_times(low[0::3], event.take(of_delta), high_bytes.take(of_delta))
+    if delta is None:
+        return None
+    ends = np.array(separation.ends)
+    starts = np.append(0, ends[:-1] + 1)
+    last_ticks = np.add.reduceat(delta, starts)
+    if last_ticks.max() > LAST_TICK:
+        return None
+    delta[starts[1:]] -= last_ticks[:-1]
+    metas = [index for index, _, kind, _ in separation.long_events if kind is not None]
+    statuses = _with_running_status(explicit, status, np.array(metas, np.int64), len(delta))
+    if statuses is None:
+        return None
+    channel = (16 * np.arange(len(ends))).repeat(ends + 1 - starts)
+    channel += statuses & 0xF
+    return EventArrays(
+        delta.cumsum(), channel, statuses, low[1::3], low[2::3], ends, separation.long_events
+    )
+
+
+def _delta_times(last: Bytes, event: IntArray, digits: Bytes) -> IntArray | None:
+    """Return the delta time of each event; None if one has more than four bytes.
+
+    Args:
+        last: the last byte of each.
+        event: the events of the bytes before the last ones, ascending.
+        digits: these bytes.
+    """
+    if (event[3:] == event[:-3]).any():
+        return None
+    delta = last.astype(np.int64)
+    value = (digits & 0x7F).astype(np.int64) << 7
+    for distance in (1, 2):  # of bytes that follow in the same number
+        value[:-distance] <<= 7 * (event[distance:] == event[:-distance])
+    np.add.at(delta, event, value)
+    return delta
+
+
+def _with_running_status(
+    explicit: IntArray, status: Bytes, metas: IntArray, size: int
+) -> Bytes | None:
+    """Return the status of each of `size` events; None if an event lacks one.
+
+    Args:
+        explicit: the events that have a status of their own, ascending.
+        status: their statuses.
+        metas: the meta events, whose status is not in the stream.
+    """
+    edges = np.concatenate([[0], explicit, [size]])
+    statuses = np.concatenate([_NO_STATUS, status]).repeat(edges[1:] - edges[:-1])
+    lacks_status = _OTHER_SIZES.take(statuses)
+    lacks_status[explicit] = lacks_status[metas] = False
+    if lacks_status.any():
+        return None
+    statuses[metas] = META
+    return statuses
