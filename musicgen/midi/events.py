@@ -243,17 +243,14 @@ class _Separation:
         """
         counted = place = start
         while (place := self._candidates.find(1, place, end)) >= 0:
-            self._add_low(self._data[counted:place])
+            low = self._data[counted:place].translate(None, _HIGH_BYTES)
+            self.low.append(low)
+            self.num_low += len(low)
             if self.num_low % 3 == 1:
                 self.stream.append(self._data[start:place])
                 return place
             counted, place = place, place + 1  # this is part of a delta time
         return -1
-
-    def _add_low(self, piece: bytes) -> None:
-        low = piece.translate(None, _HIGH_BYTES)
-        self.low.append(low)
-        self.num_low += len(low)
 
     def _add_long_event(self, place: int, end: int) -> int:
         """Add the meta event or SysEx whose status is at `place`; return where it ends."""
@@ -269,7 +266,8 @@ class _Separation:
             kind = data[place + 1] if is_meta else None
             self.long_events.append((index, track, kind, data[value:stop]))
         self.stream.append(mark)
-        self._add_low(b"\0\0")
+        self.low.append(b"\0\0")
+        self.num_low += 2
         return stop
 
     def _add_one_data_byte(self, place: int, end: int) -> int:
@@ -285,8 +283,10 @@ class _Separation:
                 break
             piece += data[stop:after] + bytes([data[place], data[after], 0])
             stop = after + 1
+        low = piece.translate(None, _HIGH_BYTES)
         self.stream.append(piece)
-        self._add_low(piece)
+        self.low.append(low)
+        self.num_low += len(low)
         return stop
 
 

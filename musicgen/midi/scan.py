@@ -21,7 +21,7 @@ from musicgen.midi.tracks import (
     length_without_end,
 )
 
-_NO_VALUE = -1  # of a program or a pedal that has not changed yet
+_NO_PROGRAM = -1  # before the first change
 # A number that sorts events by key (channel and pitch) has the index of the event in its low bits.
 _INDEX_BITS = 32
 _INDEX = (1 << _INDEX_BITS) - 1
@@ -46,10 +46,11 @@ def scan_file(data: bytes) -> MidiFile | None:
     tracks = [TrackState(start) for start, _ in chunks]
     if not _add_long_events(tracks, events):
         return None
-    at = events.programs()
-    for index, program in zip(events.channel[at].tolist(), events.first[at].tolist(), strict=True):
-        tracks[index // 16].first_programs.setdefault(index % 16, program)
-        tracks[index // 16].programs[index % 16] = program
+    changes = events.programs()
+    changed, programs = events.channel.take(changes).tolist(), events.first.take(changes).tolist()
+    for channel, program in zip(changed, programs, strict=True):
+        tracks[channel // 16].first_programs.setdefault(channel % 16, program)
+        tracks[channel // 16].programs[channel % 16] = program
     begin, end, unended = _find_notes(events)
     duration = events.tick.take(end) - events.tick.take(begin)
     if len(unended):
@@ -165,25 +166,6 @@ def _with_unended(
     return begin.take(order), duration.take(order)
 
 
-def _last_values(at: IntArray, changes: IntArray, values: Bytes, events: EventArrays) -> IntArray:
-    """Return the value of the last change before each event in its channel, else `_NO_VALUE`.
-
-    Args:
-        at: indices of the events.
-        changes: indices of the changes.
-        values: of the changes.
-    """
-    # The place of an event sorts by channel, then by time.
-    channel, size = events.channel, len(events.tick)
-    places = channel.take(changes) * size + changes
-    order = places.argsort(kind="stable")
-    places = np.append(_NO_VALUE, places.take(order))
-    last = places.searchsorted(channel.take(at) * size + at) - 1
-    values_in_order = np.append(_NO_VALUE, values.take(order).astype(np.int64))
-    is_same_channel = places.take(last) // size == channel.take(at)
-    return np.where(is_same_channel, values_in_order.take(last), _NO_VALUE)
-
-
 def _add_notes(
     tracks: list[TrackState], events: EventArrays, begin: IntArray, duration: IntArray
 ) -> dict[int, int]:
@@ -201,9 +183,9 @@ def _add_notes(
     changed = events.channel.take(changes).tolist()
     places = zip(changed, changes.tolist(), strict=True)
     if not any(at > first_note.get(each, at) for each, at in places):
-        programs = [tracks[each // 16].programs.get(each % 16, _NO_VALUE) for each in channels]
+        programs = [tracks[each // 16].programs.get(each % 16, _NO_PROGRAM) for each in channels]
     else:  # amid notes
-        program = _last_values(begin, changes, events.first.take(changes), events)
+        program = _programs_at(begin, changes, events)
         order = np.lexsort((program, channel))
         begin, duration, program = begin.take(order), duration.take(order), program.take(order)
         starts = _starts(channel * 256 + program)
@@ -213,8 +195,26 @@ def _add_notes(
     for each, program, part in zip(channels, programs, notes, strict=True):
         track, own, last_onset = tracks[each // 16], each % 16, int(part["onset"][-1])
         track.struck[own] = max(last_onset, track.struck.get(own, 0))
-        track.notes[own, None if program == _NO_VALUE else program] = part
+        track.notes[own, None if program == _NO_PROGRAM else program] = part
     return first_note
+
+
+def _programs_at(at: IntArray, changes: IntArray, events: EventArrays) -> IntArray:
+    """Return the program of each event's channel, `_NO_PROGRAM` before its first change.
+
+    Args:
+        at: indices of the events.
+        changes: indices of the changes of program.
+    """
+    # A place sorts events by channel, then by time; the first place is before all of them.
+    channel, size = events.channel, len(events.tick)
+    places = channel.take(changes) * size + changes
+    order = places.argsort()
+    places = np.append(-1, places.take(order))
+    programs = np.append(_NO_PROGRAM, events.first.take(changes.take(order)).astype(np.int64))
+    last = places.searchsorted(channel.take(at) * size + at) - 1
+    is_same_channel = places.take(last) // size == channel.take(at)
+    return np.where(is_same_channel, programs.take(last), _NO_PROGRAM)
 
 
 def _starts(parts: IntArray) -> IntArray:
@@ -264,10 +264,13 @@ def _add_banks(tracks: list[TrackState], events: EventArrays, first_note: dict[i
 def _count_pedalled(tracks: list[TrackState], events: EventArrays, end: IntArray) -> None:
     """Count the notes that end while the pedal of their channel is down."""
     pedals = events.controls(SUSTAIN)
-    if not len(pedals):
-        return
-    end = np.sort(end)  # in order, the last changes before them are found more quickly
-    is_down = _last_values(end, pedals, events.second.take(pedals), events) >= PEDAL_DOWN
-    counts = np.bincount(events.channel.take(end[is_down]) // 16, minlength=len(tracks))
-    for track, count in zip(tracks, counts.tolist(), strict=True):
-        track.num_pedalled = count
+    channels = events.channel.take(pedals)
+    is_end = np.zeros(len(events.tick), bool)
+    is_end[end] = True
+    for channel in set(channels.tolist()):
+        changes = pedals[channels == channel]
+        ends = (is_end & (events.channel == channel)).nonzero()[0]
+        places = ends.searchsorted(changes)
+        until_next = np.append(places[1:], len(ends)) - places
+        is_down = events.second.take(changes) >= PEDAL_DOWN
+        tracks[channel // 16].num_pedalled += int(until_next[is_down].sum())

@@ -51,8 +51,8 @@ def constants() -> dict[str, Any]:
         "keys": fifths_of_keys(),
         "chordSuffixes": CHORD_SUFFIXES,  # of names for people, by quality
         "donorBars": DONOR_BARS,  # this and the following: how new notes are played
-        "donorWeights": WEIGHTS._asdict(),
-        "donorLimits": LIMITS._asdict(),
+        "donorWeights": WEIGHTS,
+        "donorLimits": LIMITS,
         "longestArticulation": LONGEST_ARTICULATION,
         "samePosition": SAME_POSITION,
         "maxEmptyBars": MAX_EMPTY_BARS,
