@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
+from numpy.random import Generator
 
-from musicgen.composer.draw import chance, pick
-from musicgen.composer.groove.patterns import parse
+from musicgen.composer.draw import StepNotes, chance, pick
+from musicgen.composer.families import parse
 from musicgen.composer.harmony import Chord, close_voicing, ladder, nearest
-from musicgen.composer.pop.melody import Harmony, Metre
-from musicgen.composer.render import StepNotes
+from musicgen.composer.melody import Metre
 
 BASS, OCTAVE, FIFTH, TENTH = -1, -2, -3, -4
 """Tones of the left hand. Numbers from 0 on are notes of the right hand's chord, upwards."""
@@ -41,7 +40,7 @@ Textures = tuple[Texture, Texture]
 # are straight, 3 if they swing.
 
 
-def _low(rng: np.random.Generator, *, moving: float) -> Texture:
+def _low(rng: Generator, *, moving: float) -> Texture:
     """Draw long notes of the left hand, octaves or single notes; two with probability `moving`."""
     tones = pick(rng, {(BASS,): 1, (BASS, OCTAVE): 2})
     if not chance(rng, moving):
@@ -51,33 +50,33 @@ def _low(rng: np.random.Generator, *, moving: float) -> Texture:
     return [Stroke(0, second, tones, 2), Stroke(second, 16 - second, answer)]
 
 
-def _block(rng: np.random.Generator, off: int) -> Texture:
+def _block(rng: Generator, off: int) -> Texture:
     """Draw sustained chords on beats."""
     onsets = pick(rng, ((0,), (0, 8), (0, 4, 8, 12), (0, 8, 12), (0, 4, 8), (4, 12)))
     return _low(rng, moving=0.4) + _chords(onsets, hold=True)
 
 
-def _pulse(rng: np.random.Generator, off: int) -> Texture:
+def _pulse(rng: Generator, off: int) -> Texture:
     """Draw short chords on all eighths, with or without the first."""
     first = 1 if chance(rng, 0.5) else 0
     onsets = tuple(_eighths(off)[first:])
     return _low(rng, moving=0.7) + _chords(onsets, hold=False)
 
 
-def _syncopated(rng: np.random.Generator, off: int) -> Texture:
+def _syncopated(rng: Generator, off: int) -> Texture:
     """Draw syncopated chords on some eighths."""
     eighths = pick(rng, ("036", "035", "0235", "237", "0136", "1357", "0347"))
     onsets = tuple(_eighths(off)[int(i)] for i in eighths)
     return _low(rng, moving=0.8) + _chords(onsets, hold=chance(rng, 0.7))
 
 
-def _arpeggio(rng: np.random.Generator, off: int) -> Texture:
+def _arpeggio(rng: Generator, off: int) -> Texture:
     """Draw broken chords in eighths, often held to the end of the bar as if by a pedal."""
     orders = "1abcdcba 1abc1abc 1acbcacb 15abcba5 1cbabcba 153aba35 1bac5bac"
     return _broken(pick(rng, orders.split()), _eighths(off), chance(rng, 0.6))
 
 
-def _rolling(rng: np.random.Generator, off: int) -> Texture:
+def _rolling(rng: Generator, off: int) -> Texture:
     """Draw broken chords in sixteenths, or in eighths if the piece swings."""
     if off == 3:
         return _arpeggio(rng, off)
@@ -86,13 +85,13 @@ def _rolling(rng: np.random.Generator, off: int) -> Texture:
     return _broken(f"1{cell[1:]}{cell}{start}{cell}", list(range(16)), pedal=False)
 
 
-def _alberti(rng: np.random.Generator, off: int) -> Texture:
+def _alberti(rng: Generator, off: int) -> Texture:
     """Draw an Alberti bass in eighths."""
     cell = pick(rng, ("1bab", "1cac", "1b5b", "1cbc"))
     return _broken(cell * 2, _eighths(off), pedal=False)
 
 
-def _tenths(rng: np.random.Generator, off: int) -> Texture:
+def _tenths(rng: Generator, off: int) -> Texture:
     """Draw alternating roots, fifths and tenths below occasional chords."""
     cell = pick(rng, ("1535", "1353"))
     onsets = pick(rng, ((0,), (8,), (4, 12), ()))
@@ -102,7 +101,7 @@ def _tenths(rng: np.random.Generator, off: int) -> Texture:
     return low + _chords(onsets, hold=True)
 
 
-def _stride(rng: np.random.Generator, off: int) -> Texture:
+def _stride(rng: Generator, off: int) -> Texture:
     """Draw a stride accompaniment: bass notes on odd beats, chords on even ones."""
     third = pick(rng, ((FIFTH,), (BASS,), (OCTAVE,)))
     length = pick(rng, (2, 4))
@@ -115,7 +114,7 @@ def _stride(rng: np.random.Generator, off: int) -> Texture:
     ]
 
 
-def _offbeat(rng: np.random.Generator, off: int) -> Texture:
+def _offbeat(rng: Generator, off: int) -> Texture:
     """Draw a bass on the beats and chords between them."""
     beats = pick(rng, ((0, 4, 8, 12), (0, 8), (0, 8, 12)))
     low = [
@@ -124,14 +123,14 @@ def _offbeat(rng: np.random.Generator, off: int) -> Texture:
     return low + [Stroke(beat + off, 4 - off, CHORD) for beat in (0, 4, 8, 12)]
 
 
-def _walking(rng: np.random.Generator, off: int) -> Texture:
+def _walking(rng: Generator, off: int) -> Texture:
     """Draw a bass in quarter notes through the chord, with off-beat chords."""
     line = pick(rng, ("1358", "1585"))
     onsets = pick(rng, ((4 + off,), (off, 8 + off), (4, 8 + off), (4 + off, 12 + off)))
     return _broken(line, [0, 4, 8, 12], pedal=False) + _chords(onsets, hold=chance(rng, 0.3))
 
 
-def _sparse(rng: np.random.Generator, off: int) -> Texture:
+def _sparse(rng: Generator, off: int) -> Texture:
     """Draw a sustained chord and two or three single notes of it."""
     onsets = pick(rng, ((4, 8), (8, 12), (4, 8, 12), (8, 8 + off, 12), (4, 4 + off, 8)))
     echo = pick(rng, ((1, 2, 3), (2, 1, 0), (2, 3, 2), (0, 1, 2)))
@@ -165,18 +164,18 @@ def _broken(order: str, steps: list[int], pedal: bool) -> Texture:
     ]
 
 
-def _hands(left: str, right: str, rng: np.random.Generator, off: int) -> Texture:
-    """Draw a bar of twelve steps: one of the patterns of each hand (see `groove.patterns`)."""
+def _hands(left: str, right: str, rng: Generator, off: int) -> Texture:
+    """Draw a bar of twelve steps: one of the patterns of each hand (see `families`)."""
     strokes = [
-        Stroke(hit.onset, hit.length, _SYMBOLS[hit.symbol], 0 if hit.onset else 2)
+        Stroke(onset, length, _SYMBOLS[symbol], 0 if onset else 2)
         for hand in (left, right)
-        for hit in parse(pick(rng, hand.split(" ")), 12)
+        for onset, length, symbol in parse(pick(rng, hand.split(" ")), 12)
     ]
     pedal = not right and chance(rng, 0.6)
     return [s._replace(length=12 - s.step) if pedal else s for s in strokes]
 
 
-TEXTURES: dict[str, dict[str, tuple[Callable[[np.random.Generator, int], Texture], float]]] = {
+TEXTURES: dict[str, dict[str, tuple[Callable[[Generator, int], Texture], float]]] = {
     "4/4": {
         "block": (_block, 0.3), "pulse": (_pulse, 0.85), "syncopated": (_syncopated, 0.75),
         "arpeggio": (_arpeggio, 0.4), "rolling": (_rolling, 0.8), "alberti": (_alberti, 0.4),
@@ -206,7 +205,7 @@ TEXTURES: dict[str, dict[str, tuple[Callable[[np.random.Generator, int], Texture
 """Functions that draw a texture, and the energy for which each fits best, 0–1."""
 
 
-def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metre) -> Textures:
+def draw_texture(rng: Generator, energy: float, feel: str, metre: Metre) -> Textures:
     """Return a random texture for the energy of a section; both bars are the same in half of them.
 
     Args:
@@ -221,7 +220,7 @@ def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metr
     return first, first if chance(rng, 0.5) else draw(rng, off)
 
 
-def vary(rng: np.random.Generator, texture: Texture, beat: int) -> Texture:
+def vary(rng: Generator, texture: Texture, beat: int) -> Texture:
     """Return the texture of a bar with one random change, such as a pianist makes in a repetition.
 
     Args:
@@ -242,7 +241,7 @@ def vary(rng: np.random.Generator, texture: Texture, beat: int) -> Texture:
     return strokes
 
 
-def _revoice(rng: np.random.Generator, tones: tuple[int, ...]) -> tuple[int, ...]:
+def _revoice(rng: Generator, tones: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tones without one of them, or a single tone's neighbour in the same hand."""
     if len(tones) > 1:
         left_out = pick(rng, tones)
@@ -252,7 +251,13 @@ def _revoice(rng: np.random.Generator, tones: tuple[int, ...]) -> tuple[int, ...
     return (pick(rng, [other for other in (tone - 1, tone + 1) if other in hand]),)
 
 
-def play(textures: Sequence[Texture], harmony: Harmony, *, ends: bool) -> StepNotes:
+def play(
+    textures: Sequence[Texture],
+    bars: list[tuple[Chord, ...]],
+    metre: Metre,
+    *,
+    ends: bool,
+) -> StepNotes:
     """Return the notes of an accompaniment, with the accent in place of the velocity.
 
     Each voicing moves as little as possible from the previous one. Notes end with their chord. The
@@ -260,41 +265,39 @@ def play(textures: Sequence[Texture], harmony: Harmony, *, ends: bool) -> StepNo
 
     Args:
         textures: the texture of each bar.
+        bars: the chords of each bar, one or two.
         ends: whether the piece ends here; the last bar is then one chord.
     """
     notes: StepNotes = []
     hands = _Hands()
-    end, split = harmony.metre.bar, harmony.metre.split
-    for bar, (texture, chords) in enumerate(zip(textures, harmony.bars, strict=True)):
-        if bar == len(harmony.bars) - 1:
-            texture = _last_bar(texture, harmony, ends)
+    end, split = metre.bar, metre.split
+    for bar, (texture, chords) in enumerate(zip(textures, bars, strict=True)):
+        if bar == len(bars) - 1 and ends:
+            texture = [Stroke(0, end, (BASS, OCTAVE), 2), Stroke(0, end, CHORD)]
+        elif bar == len(bars) - 1 > 1:
+            texture = _sustained(texture, metre)
         if len(chords) == 2:
-            texture = _with_both_chords(texture, harmony.metre)
+            texture = _with_both_chords(texture, metre)
         for stroke in sorted(texture):
-            onset = bar * end + stroke.step
-            hands.move_to(harmony.at(onset))
+            hands.move_to(chords[0 if stroke.step < split else -1])
             is_before_split = stroke.step < split and len(chords) == 2
             until = (split if is_before_split else end) - stroke.step
-            length = min(stroke.length, until)
+            onset, length = bar * end + stroke.step, min(stroke.length, until)
             pitches = hands.pitches(stroke.tones)
             notes += [(onset, length, pitch, stroke.accent) for pitch in pitches]
     return notes
 
 
-def _last_bar(texture: Texture, harmony: Harmony, ends: bool) -> Texture:
-    """Return the texture of a last bar: sustained, or one chord at the end of the piece."""
-    end, split = harmony.metre.bar, harmony.metre.split
-    if ends:
-        return [Stroke(0, end, (BASS, OCTAVE), 2), Stroke(0, end, CHORD)]
-    if len(harmony.bars) <= 2:
-        return texture
-    held = []
-    for stroke in texture:
-        if stroke.step < split:
-            reaches_split = stroke.step + stroke.length >= split
-            length = end - stroke.step if reaches_split else stroke.length
-            held.append(stroke._replace(length=length))
-    return held
+def _sustained(texture: Texture, metre: Metre) -> Texture:
+    """Return the texture of a bar whose second half has no new strokes."""
+    end, split = metre.bar, metre.split
+    return [
+        stroke._replace(length=end - stroke.step)
+        if stroke.step + stroke.length >= split
+        else stroke
+        for stroke in texture
+        if stroke.step < split
+    ]
 
 
 def _with_both_chords(texture: Texture, metre: Metre) -> Texture:
