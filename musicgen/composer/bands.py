@@ -18,7 +18,7 @@ from musicgen.composer.grooves import STEP, compose_from_family
 from musicgen.errors import UserError
 from musicgen.files import read_csv
 from musicgen.midi import TEMPO, NoteArray, Score, read, sort_notes
-from musicgen.midi.score import FloatArray, IntArray
+from musicgen.midi.score import FloatArray
 
 _INVENTED = 0.7  # share of bands in an invented style; the others play one of the families
 _STROKES = {"bass": "1113578a", "piano": "cccc0123", "guitar": "cccc0123", "strings": "ccc0123"}
@@ -74,25 +74,25 @@ def compose_band(seed: int, band: int, song: int, family: Family | None = None) 
     song_rng = generator("performance", seed, band, song)
     tracks = []
     for part, track in enumerate(score.tracks):
-        # Columns: onset and length in steps, pitch, velocity.
-        notes = np.stack([track.notes[name] for name in track.notes.dtype.names or ()], 1)
-        notes[:, :2] //= STEP
-        # A generator for each part, so that its draws do not depend on the other parts.
+        notes = track.notes  # in steps from here on
+        notes["onset"] //= STEP
+        notes["duration"] //= STEP
+        # A generator per part, so that its draws do not depend on the other parts.
         part_rng = generator("touch", seed, band, part)
         if track.is_drum:
-            notes[:, 1] = pick(part_rng, (1, 1, 1, 2, 3, 4, 6))
+            notes["duration"] = pick(part_rng, (1, 1, 1, 2, 3, 4, 6))
         else:
             notes = _articulate(part_rng, notes, part)
         if timing == "strummed" and not track.is_drum:
             _strum(notes, int(part_rng.integers(1, 3)))
         elif timing == "loose":
             moved = (song_rng.random(len(notes)) < 0.25) * song_rng.choice([-1, 1], len(notes))
-            notes[:, 0] = np.maximum(0, notes[:, 0] + moved)
+            notes["onset"] = np.maximum(0, notes["onset"] + moved)
         elif timing == "late":
-            notes[:, 0] += late[notes[:, 0] % _BEAT]
+            notes["onset"] += late[notes["onset"] % _BEAT]
         loudness = part_rng.normal(0, 8) + song_rng.normal(0, part_rng.uniform(0, 8), len(notes))
-        notes[:, 3] = np.clip(notes[:, 3] + loudness.round(), 20, 127)
-        tracks.append(replace(track, notes=notes_of_part([*map(tuple, notes.tolist())], STEP)))
+        notes["velocity"] = np.clip(notes["velocity"] + loudness.round(), 20, 127)
+        tracks.append(replace(track, notes=notes_of_part(notes, STEP)))
     return replace(score, tracks=tracks)
 
 
@@ -138,14 +138,14 @@ def _pattern(rng: Generator, pool: str, cells: int, strokes: str, hold: float) -
     return pattern
 
 
-def _articulate(rng: Generator, notes: IntArray, part: int) -> IntArray:
+def _articulate(rng: Generator, notes: NoteArray, part: int) -> NoteArray:
     """Return the notes with random lengths and a random register; some parts double in octaves.
 
     Args:
-        notes: onset and length in steps, pitch, velocity: [num_notes, 4].
+        notes: with times in steps.
         part: index of the part; 0 is the bass, which is never doubled.
     """
-    onset, length = notes[:, 0], notes[:, 1]
+    onset, length = notes["onset"], notes["duration"]
     scale, shorter, longest = rng.uniform(0.3, 1), rng.integers(1, 3), rng.integers(1, 7)
     onsets = np.unique(onset)
     gap = np.append(np.diff(onsets), 4 * _BEAT)[np.searchsorted(onsets, onset)]
@@ -156,23 +156,25 @@ def _articulate(rng: Generator, notes: IntArray, part: int) -> IntArray:
         "short": np.minimum(length, longest),
         "legato": np.minimum(gap, 4 * _BEAT) - shorter // 2,
     }
-    notes[:, 1] = np.maximum(1, touches[pick(rng, [*touches])])
-    pitch = notes[:, 2] + pick(rng, (0, 0, 0, -12, 12))
+    notes["duration"] = np.maximum(1, touches[pick(rng, [*touches])])
+    pitch = notes["pitch"] + pick(rng, (0, 0, 0, -12, 12))
     if np.array_equal(pitch, pitch.clip(24, 100)):
-        notes[:, 2] = pitch
+        notes["pitch"] = pitch
     if part > 0 and chance(rng, 0.25):
-        notes = np.concatenate([notes, notes + np.array([0, 0, 12, 0])])
+        octaves = notes.copy()
+        octaves["pitch"] += 12
+        notes = np.concatenate([notes, octaves])
     return notes
 
 
-def _strum(notes: IntArray, notes_at_a_time: int) -> None:
-    """Delay the higher notes of each chord, one step for every `notes_at_a_time`, in place."""
-    order = np.lexsort((notes[:, 2], notes[:, 0]))
-    onset = notes[order, 0]
+def _strum(notes: NoteArray, notes_at_a_time: int) -> None:
+    """Delay the higher notes of each chord, a step per `notes_at_a_time`, in place."""
+    order = np.lexsort((notes["pitch"], notes["onset"]))
+    onset = notes["onset"][order]
     rank = np.arange(len(notes)) - np.searchsorted(onset, onset)
     delay = rank // notes_at_a_time
-    notes[order, 0] += delay
-    notes[order, 1] = np.maximum(1, notes[order, 1] - delay)
+    notes["onset"][order] += delay
+    notes["duration"][order] = np.maximum(1, notes["duration"][order] - delay)
 
 
 def read_drummers(folder: Path) -> list[DrumPerformance]:

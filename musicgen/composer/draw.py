@@ -39,7 +39,7 @@ def chance(rng: Generator, probability: float) -> bool:
     return bool(rng.random() < probability)
 
 
-def notes_of_part(step_notes: StepNotes, step: int) -> NoteArray:
+def notes_of_part(step_notes: StepNotes | NoteArray, step: int) -> NoteArray:
     """Return the notes of a part in ticks, without overlaps at one pitch.
 
     Of several notes with the same pitch and onset, the loudest remains. A note ends at the latest

@@ -4,7 +4,6 @@ Progressions are four-chord loops or random functional ones, with cadences. Melo
 two-bar motifs, which are repeated, varied and fitted to the harmony.
 """
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,8 @@ from musicgen.midi.key import Key
 
 Bar = tuple[str, ...]
 """The Roman numerals of a bar: one, or two of half a bar each."""
+Chords = list[tuple[Chord, ...]]
+"""The chords of each bar, one or two."""
 Note = tuple[int, int, int]
 """A note of a part: onset and length in steps, MIDI pitch."""
 
@@ -120,8 +121,8 @@ class Metre(NamedTuple):
     rests: tuple[int, ...]
     longest: tuple[int, ...]
 
-    def chord_at(self, bars: list[tuple[Chord, ...]], step: int) -> Chord:
-        """Return the chord at a step of bars with one or two chords each."""
+    def chord_at(self, bars: Chords, step: int) -> Chord:
+        """Return the chord at a step from the beginning of some bars."""
         bar, step = divmod(step, self.bar)
         return bars[bar][0 if step < self.split else -1]
 
@@ -151,7 +152,7 @@ Motif = tuple[Tone, ...]
 def draw_sevenths(rng: Generator) -> dict[str, str]:
     """Return the chords that have a seventh throughout a piece: triad -> seventh chord.
 
-    They are none in some pieces, and most in others.
+    Some pieces have no such chords, and others have mostly these.
     """
     share = pick(rng, (0.0, 0.15, 0.4, 0.8))
     return {
@@ -194,7 +195,7 @@ def close(rng: Generator, mode: str, cadence: str, bars: list[Bar]) -> list[Bar]
     return [*bars[:-2], *(tuple(bar.split()) for bar in ending)]
 
 
-def realise(bars: list[Bar], tonic: int, sevenths: dict[str, str]) -> list[tuple[Chord, ...]]:
+def realise(bars: list[Bar], tonic: int, sevenths: dict[str, str]) -> Chords:
     """Return the chords of each bar; all but the first and last may be inverted for the bass line.
 
     Args:
@@ -320,7 +321,7 @@ class MotifWriter:
         return tuple(tones)
 
     def phrase(self, num_bars: int) -> list[Motif]:
-        """Return the random motifs of a section, one for every two bars."""
+        """Return the random motifs of a section, one per two bars."""
         motifs: dict[str, Motif] = {}
         plan: list[Motif] = []
         for name in pick(self._rng, _PHRASES[num_bars]):
@@ -335,7 +336,7 @@ class MotifWriter:
 
 def realise_melody(
     motifs: list[Motif],
-    bars: list[tuple[Chord, ...]],
+    bars: Chords,
     metre: Metre,
     key: Key,
     *,
@@ -367,31 +368,11 @@ def realise_melody(
             target = rungs[rung]
             strong = i == 0 or tone.onset % metre.bar in (0, metre.split) or tone.length >= 6
             if strong and not tone.leans:
-                tones = ladder(tuple(sorted(chord.pitch_classes)), low, high)
+                tones = ladder(chord.pitch_classes, low, high)
                 target = nearest(tones, target + 0.25 * np.sign(tone.move))
             notes.append((onset, tone.length, target))
             pitch = target
     onset, _, pitch = notes[-1]
-    home = ladder(tuple(sorted(bars[-1][-1].pitch_classes[:2])), low, high)
+    home = ladder(bars[-1][-1].pitch_classes[:2], low, high)
     notes[-1] = onset, min(len(bars) * metre.bar - onset, 12), nearest(home, pitch)
     return notes
-
-
-def shorten_before_next(notes: list[Note], release: int) -> list[Note]:
-    """Return the notes; those above four steps end `release` steps before a note that follows."""
-    return [
-        (onset, length - release if length > 4 and onset + length == following else length, pitch)
-        for (onset, length, pitch), (following, *_) in pairwise([*notes, (-1, 0, 0)])
-    ]
-
-
-def breathe(notes: list[Note], phrase: int) -> list[Note]:
-    """Return the notes; those at the end of a phrase end an eighth before the next phrase.
-
-    Args:
-        phrase: length of a phrase in steps.
-    """
-    return [
-        (onset, min(length, max(1, phrase - onset % phrase - 2)), pitch)
-        for onset, length, pitch in notes
-    ]

@@ -1,6 +1,7 @@
 """Composition of piano pop and of songs for voice and piano, with chord markers and tempi."""
 
 from copy import copy
+from itertools import pairwise
 
 import numpy as np
 from numpy.random import Generator
@@ -11,15 +12,14 @@ from musicgen.composer.melody import (
     FOUR_FOUR,
     SIX_EIGHT,
     THREE_FOUR,
+    Chords,
     Metre,
     MotifWriter,
-    breathe,
     close,
     draw_section,
     draw_sevenths,
     realise,
     realise_melody,
-    shorten_before_next,
 )
 from musicgen.composer.texture import Texture, draw_texture, play, vary
 from musicgen.midi import (
@@ -151,7 +151,7 @@ class _Song:
         self,
         section: Section,
         material: "_Material",
-        bars: list[tuple[Chord, ...]],
+        bars: Chords,
         key: Key,
         start: int,
         last: bool,
@@ -164,9 +164,13 @@ class _Song:
             early = [tone for tone in motifs[-1] if tone.onset < metre.bar]
             motifs = [*motifs[:-1], motifs[-1][: len(early) + 1]]
         notes = realise_melody(motifs, bars, metre, key, middle=middle, low=low, high=high)
-        notes = breathe(notes, 4 * metre.bar) if self.sung and not last else notes
         part = self.piano if kind in self.solos else self.melody
-        for onset, length, pitch in shorten_before_next(notes, self.release):
+        phrase = 4 * metre.bar
+        for (onset, length, pitch), (following, *_) in pairwise([*notes, (-1, 0, 0)]):
+            if self.sung and not last:  # breathe at the end of a phrase
+                length = min(length, max(1, phrase - onset % phrase - 2))
+            if length > 4 and onset + length == following:
+                length -= self.release
             extra = self.lead + self.slope * (pitch - middle)
             velocity = self.velocity(section, onset, extra)
             part.append((start + onset, length, pitch, velocity))

@@ -9,7 +9,7 @@ from numpy.random import Generator
 from musicgen.composer.draw import StepNotes, chance, pick
 from musicgen.composer.families import parse
 from musicgen.composer.harmony import Chord, close_voicing, ladder, nearest
-from musicgen.composer.melody import Metre
+from musicgen.composer.melody import Chords, Metre
 
 BASS, OCTAVE, FIFTH, TENTH = -1, -2, -3, -4
 """Tones of the left hand. Numbers from 0 on are notes of the right hand's chord, upwards."""
@@ -253,7 +253,7 @@ def _revoice(rng: Generator, tones: tuple[int, ...]) -> tuple[int, ...]:
 
 def play(
     textures: Sequence[Texture],
-    bars: list[tuple[Chord, ...]],
+    bars: Chords,
     metre: Metre,
     *,
     ends: bool,
@@ -279,11 +279,10 @@ def play(
         if len(chords) == 2:
             texture = _with_both_chords(texture, metre)
         for stroke in sorted(texture):
-            hands.move_to(chords[0 if stroke.step < split else -1])
             is_before_split = stroke.step < split and len(chords) == 2
             until = (split if is_before_split else end) - stroke.step
             onset, length = bar * end + stroke.step, min(stroke.length, until)
-            pitches = hands.pitches(stroke.tones)
+            pitches = hands.pitches(chords[0 if stroke.step < split else -1], stroke.tones)
             notes += [(onset, length, pitch, stroke.accent) for pitch in pitches]
     return notes
 
@@ -319,24 +318,23 @@ class _Hands:
         self.voicing: tuple[int, ...] = ()
         self.has_bass = False  # whether the bass of this chord has been played
 
-    def move_to(self, chord: Chord) -> None:
-        """Choose the bass and the voicing of a chord nearest to the previous ones."""
-        if chord == self.chord:
-            return
-        self.chord, self.has_bass = chord, False
-        basses = ladder((chord.bass,), *_BASS_RANGE)
-        self.bass = nearest(basses, (self.bass + _BASS_CENTRE) / 2)
-        self.voicing = close_voicing(chord, self.voicing, *_CHORD_RANGE, 3)
+    def pitches(self, chord: Chord, tones: tuple[int, ...]) -> list[int]:
+        """Return the MIDI pitches of tones of a chord; the left hand begins it with its bass.
 
-    def pitches(self, tones: tuple[int, ...]) -> list[int]:
-        """Return the MIDI pitches of tones; the left hand begins each chord with its bass."""
+        The bass and the voicing of a new chord are those nearest to the previous ones.
+        """
+        if chord != self.chord:
+            self.chord, self.has_bass = chord, False
+            basses = ladder((chord.bass,), *_BASS_RANGE)
+            self.bass = nearest(basses, (self.bass + _BASS_CENTRE) / 2)
+            self.voicing = close_voicing(chord, self.voicing, *_CHORD_RANGE, 3)
         if not self.has_bass and min(tones) < 0:
             self.has_bass = True
             if BASS not in tones:
                 tones = (BASS, *(tone for tone in tones if tone >= 0))
-        return [self._pitch(tone) for tone in tones]
+        return [self._pitch(chord, tone) for tone in tones]
 
-    def _pitch(self, tone: int) -> int:
+    def _pitch(self, chord: Chord, tone: int) -> int:
         """Return the MIDI pitch of a tone of either hand."""
         if tone >= 0:
             octave, index = divmod(tone, len(self.voicing))
@@ -346,7 +344,5 @@ class _Hands:
         if tone == OCTAVE:
             return self.bass + 12
         # The chord tone nearest to the interval, as the interval is not in every inverted chord.
-        assert self.chord is not None
-        target = self.bass + (7 if tone == FIFTH else 16)
-        tones = ladder(tuple(sorted(self.chord.pitch_classes)), self.bass + 1, self.bass + 24)
-        return nearest(tones, target)
+        tones = ladder(chord.pitch_classes, self.bass + 1, self.bass + 24)
+        return nearest(tones, self.bass + (7 if tone == FIFTH else 16))

@@ -27,7 +27,7 @@ from musicgen.metrics.repeated_bars import (
     repeated_bar_share,
 )
 from musicgen.metrics.style import style_similarity
-from musicgen.midi import Score, dumps, find_music, pitched_notes
+from musicgen.midi import NOTE, Score, dumps, find_music, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.chords.symbols import INTERVALS, QUALITIES, ROOTS, chord_index
 
@@ -281,9 +281,15 @@ def test_scales_voicings_and_inversions():
 
 
 def test_chords_are_strummed_and_overlaps_at_one_pitch_removed():
-    chord = np.array([(0, 12, 64, 80), (0, 12, 60, 80), (24, 2, 72, 80), (0, 12, 67, 80)])
+    rows = [(0, 12, 64, 80), (0, 12, 60, 80), (24, 2, 72, 80), (0, 12, 67, 80)]
+    chord = np.array(rows, NOTE)
     _strum(chord, 1)
-    assert chord[:, :3].tolist() == [[1, 11, 64], [0, 12, 60], [24, 2, 72], [2, 10, 67]]
+    assert [row[:3] for row in chord.tolist()] == [
+        (1, 11, 64),
+        (0, 12, 60),
+        (24, 2, 72),
+        (2, 10, 67),
+    ]
     rows = [(0, 8, 60, 50), (4, 4, 60, 60), (4, 2, 60, 70), (0, 8, 64, 50)]
     notes = notes_of_part(rows, step=10)
     assert notes.tolist() == [(0, 40, 60, 50), (0, 80, 64, 50), (40, 20, 60, 70)]
