@@ -59,6 +59,7 @@ class FileTrack(TrackState):
     """A track to write: its state up to the end of the kept music, and added events.
 
     Attributes:
+        whole: the state of the same track at its end; a new track has no events.
         kept: bytes of the events before the end, unchanged.
         end_of_track: its tick, in the file.
         after: the added events.
@@ -66,6 +67,7 @@ class FileTrack(TrackState):
 
     def __init__(self, end_of_track: int = 0, after: Iterable[TimedEvent] = ()) -> None:
         super().__init__()
+        self.whole = TrackState()
         self.kept = b""
         self.end_of_track = end_of_track
         self.after = list(after)
@@ -148,10 +150,10 @@ def extend(
         return end + (2 * ticks * file.ticks_per_beat + beat) // (2 * beat)
 
     music = replace(music.moved(move), ticks_per_beat=file.ticks_per_beat)
-    placed = _place(music.tracks, file_tracks, file.tracks, find_track, end, programs or {})
+    placed = _place(music.tracks, file_tracks, find_track, end, programs or {})
     struck = _first_onsets(placed)
-    for file_track, state in zip(file_tracks, file.tracks, strict=True):
-        _go_on(file_track, state, (cut, end), whole, sustain, struck)
+    for file_track in file_tracks:
+        _go_on(file_track, (cut, end), whole, sustain, struck)
     _restore_levels(file_tracks, end)
     bars = np.array(pedal_bars, np.int64).reshape(-1, 4)
     bars[:, :2] = move(bars[:, :2])
@@ -178,6 +180,7 @@ def as_file(file: MidiFile, tracks: Sequence[FileTrack]) -> bytes:
 def _begin(data: bytes, state: TrackState, end: int, whole: bool) -> FileTrack:
     """Return a track of a file with its events before tick `end`; for `whole` see `extend`."""
     track = FileTrack(state.tick if whole or state.tick < end else 0)
+    track.whole = state
     track.read(event for event in state.events if event.tick < end)
     if track.events:
         track.kept = data[state.start : track.events[-1].stop]
@@ -197,7 +200,6 @@ def _first_onsets(placed: Sequence[tuple[Track, _Part]]) -> dict[tuple[int, int]
 
 def _go_on(
     track: FileTrack,
-    state: TrackState,
     edges: tuple[int, int],  # `cut` and `end`
     whole: bool,
     sustain: int,
@@ -205,15 +207,15 @@ def _go_on(
 ) -> None:
     """Add what follows of a track: ends of notes, pedals, wheels; all events of a whole one."""
     cut, end = edges
-    notes = chain.from_iterable(state.played.values())
+    notes = chain.from_iterable(track.whole.played.values())
     ends = {note_off for _, note_on, note_off in notes if note_on.tick < cut}
-    for event in state.events[len(track.events) :]:
+    for event in track.whole.events[len(track.events) :]:
         if event in ends:
             latest = struck.get((event.channel, event.content[0]), event.tick)
             track.add(min(event.tick, end + sustain, latest), OFF, event.message)
         elif whole:
             track.add(event.tick, OFF, event.message)
-    for note_on, _ in chain.from_iterable(state.sounding.values()):
+    for note_on, _ in chain.from_iterable(track.whole.sounding.values()):
         if note_on.tick < cut:
             track.add(end, OFF, (0x80 | note_on.channel, note_on.content[0], 64))
     for (channel, control), held in track.held.items():
@@ -277,14 +279,13 @@ def repeat_pedal(
 def _place(
     tracks: Sequence[Track],
     file_tracks: Sequence[FileTrack],
-    states: Sequence[TrackState],
     find_track: Callable[[Track], int | None],
     end: int,
     new_programs: Mapping[int, int],
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
     programs = {c: program for track in file_tracks for c, program in track.programs.items()}
-    parts = _parts_by_role(file_tracks, states, find_track, programs)
+    parts = _parts_by_role(file_tracks, find_track, programs)
     found = {
         index: some
         for index, track in enumerate(tracks)
@@ -317,18 +318,18 @@ def _place(
 
 def _parts_by_role(
     file_tracks: Sequence[FileTrack],
-    states: Sequence[TrackState],
     find_track: Callable[[Track], int | None],
     programs: Mapping[int, int],
 ) -> dict[int | None, list[_Part]]:
     """Return the parts of a file by the track of the music that has their role; None: no track."""
-    drums = drum_channels(states)
+    drums = drum_channels([track.whole for track in file_tracks])
     parts: dict[int | None, list[_Part]] = {}
-    for file_track, state in zip(file_tracks, states, strict=True):
-        for channel in sorted(state.struck):
+    for file_track in file_tracks:
+        name = file_track.whole.name
+        for channel in sorted(file_track.whole.struck):
             program = file_track.programs.get(channel, programs.get(channel, 0))
-            is_drum = channel in drums or names_drums(state.name, program)
-            role = find_track(Track(state.name, program, is_drum))
+            is_drum = channel in drums or names_drums(name, program)
+            role = find_track(Track(name, program, is_drum))
             parts.setdefault(role, []).append((file_track, channel))
     return parts
 
