@@ -59,14 +59,13 @@ def _block(rng: Generator, off: int) -> Texture:
 def _pulse(rng: Generator, off: int) -> Texture:
     """Draw short chords on all eighths, with or without the first."""
     first = 1 if chance(rng, 0.5) else 0
-    onsets = tuple(_eighths(off)[first:])
-    return _low(rng, moving=0.7) + _chords(onsets, hold=False)
+    return _low(rng, moving=0.7) + _chords(_eighths(off)[first:], hold=False)
 
 
 def _syncopated(rng: Generator, off: int) -> Texture:
     """Draw syncopated chords on some eighths."""
     eighths = pick(rng, ("036", "035", "0235", "237", "0136", "1357", "0347"))
-    onsets = tuple(_eighths(off)[int(i)] for i in eighths)
+    onsets = [_eighths(off)[int(i)] for i in eighths]
     return _low(rng, moving=0.8) + _chords(onsets, hold=chance(rng, 0.7))
 
 
@@ -82,13 +81,13 @@ def _rolling(rng: Generator, off: int) -> Texture:
         return _arpeggio(rng, off)
     cell = pick(rng, ("abcb", "acbc", "cbab", "abcd", "babc"))
     start = pick(rng, ("1" + cell[1:], cell))
-    return _broken(f"1{cell[1:]}{cell}{start}{cell}", list(range(16)), pedal=False)
+    return _broken(f"1{cell[1:]}{cell}{start}{cell}", range(16))
 
 
 def _alberti(rng: Generator, off: int) -> Texture:
     """Draw an Alberti bass in eighths."""
     cell = pick(rng, ("1bab", "1cac", "1b5b", "1cbc"))
-    return _broken(cell * 2, _eighths(off), pedal=False)
+    return _broken(cell * 2, _eighths(off))
 
 
 def _tenths(rng: Generator, off: int) -> Texture:
@@ -97,7 +96,7 @@ def _tenths(rng: Generator, off: int) -> Texture:
     onsets = pick(rng, ((0,), (8,), (4, 12), ()))
     low = _broken(cell, [0, 4, 8, 12], pedal=True)
     if chance(rng, 0.4):
-        low = _broken(cell * 2, _eighths(off), pedal=False)
+        low = _broken(cell * 2, _eighths(off))
     return low + _chords(onsets, hold=True)
 
 
@@ -127,7 +126,7 @@ def _walking(rng: Generator, off: int) -> Texture:
     """Draw a bass in quarter notes through the chord, with off-beat chords."""
     line = pick(rng, ("1358", "1585"))
     onsets = pick(rng, ((4 + off,), (off, 8 + off), (4, 8 + off), (4 + off, 12 + off)))
-    return _broken(line, [0, 4, 8, 12], pedal=False) + _chords(onsets, hold=chance(rng, 0.3))
+    return _broken(line, [0, 4, 8, 12]) + _chords(onsets, hold=chance(rng, 0.3))
 
 
 def _sparse(rng: Generator, off: int) -> Texture:
@@ -141,7 +140,7 @@ def _sparse(rng: Generator, off: int) -> Texture:
     ]
 
 
-def _chords(onsets: tuple[int, ...], *, hold: bool) -> Texture:
+def _chords(onsets: Sequence[int], *, hold: bool) -> Texture:
     """Return chords at these steps; without `hold` they are at most two steps long."""
     ends = (*onsets[1:], 16)
     return [
@@ -155,7 +154,7 @@ def _eighths(off: int) -> list[int]:
     return [beat + step for beat in (0, 4, 8, 12) for step in (0, off)]
 
 
-def _broken(order: str, steps: list[int], pedal: bool) -> Texture:
+def _broken(order: str, steps: Sequence[int], pedal: bool = False) -> Texture:
     """Return single tones by their symbols at these steps; with `pedal` they last to the end."""
     ends = [*steps[1:], 16]
     return [
@@ -175,6 +174,28 @@ def _hands(left: str, right: str, rng: Generator, off: int) -> Texture:
     return [s._replace(length=12 - s.step) if pedal else s for s in strokes]
 
 
+# Patterns of the left and the right hand in bars of twelve steps, and an energy as in `TEXTURES`.
+_HANDS = {
+    "3/4": {
+        "held": ("1-- o-- 1-5", "x-- x-x xx-", 0.0),
+        "lyric": ("1-- 1-5", ".abcba .ab.cb ..abcb", 0.25),
+        "arpeggio": ("1abcba 15abab 1acbcb 153ab3 15a3a5", "", 0.4),
+        "waltz": ("1.. 1-. 1-- o-.", ".xx .xx .x- .x..xx", 0.55),
+        "lilt": ("1-- 1-5 o--", "x..x.. ..x-x- x-xx-x x-.xx-", 0.65),
+        "flowing": ("1abcbabcbaba 15abcbabcbab 1acbcabcacbc", "", 0.75),
+        "pulse": ("o-- o-1 1-5", "xxxxxx .xxxxx .xx.xx", 0.9),
+    },
+    "6/8": {
+        "held": ("1- o- 15", "x- xx", 0.0),
+        "lyric": ("1- 15", ".abcba ..abcb .ab.cb", 0.2),
+        "arpeggio": ("1abcba 1ab1ab 15a15a 15ab35 1acbca", "", 0.4),
+        "barcarolle": ("1..5.. 1--1-- 1-----", ".xx.xx ..x..x .x-.x-", 0.5),
+        "rocking": ("1- 15 oo", "abcabc cbacba abacba xbcxbc", 0.6),
+        "lilt": ("15 o- 1-51-5", "x-xx-x x.xx.x x--x-x", 0.75),
+        "rolling": ("1abcbabcdcba 1abcba1abcba 15abcbabcbab", "", 0.8),
+        "pulse": ("o- o1 o--1-5", "xxxxxx .xxxxx .xx.xx", 0.95),
+    },
+}  # fmt: skip
 TEXTURES: dict[str, dict[str, tuple[Callable[[Generator, int], Texture], float]]] = {
     "4/4": {
         "block": (_block, 0.3), "pulse": (_pulse, 0.85), "syncopated": (_syncopated, 0.75),
@@ -182,24 +203,9 @@ TEXTURES: dict[str, dict[str, tuple[Callable[[Generator, int], Texture], float]]
         "tenths": (_tenths, 0.3), "stride": (_stride, 0.7), "offbeat": (_offbeat, 0.65),
         "walking": (_walking, 0.55), "sparse": (_sparse, 0.1),
     },
-    "3/4": {
-        "held": (partial(_hands, "1-- o-- 1-5", "x-- x-x xx-"), 0.0),
-        "lyric": (partial(_hands, "1-- 1-5", ".abcba .ab.cb ..abcb"), 0.25),
-        "arpeggio": (partial(_hands, "1abcba 15abab 1acbcb 153ab3 15a3a5", ""), 0.4),
-        "waltz": (partial(_hands, "1.. 1-. 1-- o-.", ".xx .xx .x- .x..xx"), 0.55),
-        "lilt": (partial(_hands, "1-- 1-5 o--", "x..x.. ..x-x- x-xx-x x-.xx-"), 0.65),
-        "flowing": (partial(_hands, "1abcbabcbaba 15abcbabcbab 1acbcabcacbc", ""), 0.75),
-        "pulse": (partial(_hands, "o-- o-1 1-5", "xxxxxx .xxxxx .xx.xx"), 0.9),
-    },
-    "6/8": {
-        "held": (partial(_hands, "1- o- 15", "x- xx"), 0.0),
-        "lyric": (partial(_hands, "1- 15", ".abcba ..abcb .ab.cb"), 0.2),
-        "arpeggio": (partial(_hands, "1abcba 1ab1ab 15a15a 15ab35 1acbca", ""), 0.4),
-        "barcarolle": (partial(_hands, "1..5.. 1--1-- 1-----", ".xx.xx ..x..x .x-.x-"), 0.5),
-        "rocking": (partial(_hands, "1- 15 oo", "abcabc cbacba abacba xbcxbc"), 0.6),
-        "lilt": (partial(_hands, "15 o- 1-51-5", "x-xx-x x.xx.x x--x-x"), 0.75),
-        "rolling": (partial(_hands, "1abcbabcdcba 1abcba1abcba 15abcbabcbab", ""), 0.8),
-        "pulse": (partial(_hands, "o- o1 o--1-5", "xxxxxx .xxxxx .xx.xx"), 0.95),
+    **{
+        metre: {name: (partial(_hands, left, right), x) for name, (left, right, x) in hands.items()}
+        for metre, hands in _HANDS.items()
     },
 }  # fmt: skip
 """Functions that draw a texture, and the energy for which each fits best, 0–1."""
