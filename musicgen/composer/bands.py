@@ -97,7 +97,7 @@ def compose_band(seed: int, band: int, song: int, family: Family | None = None) 
 
 
 def _invent(rng: Generator) -> Family:
-    """Return a family of random patterns, some of which are from the other families."""
+    """Return a family of random patterns; some are taken from the other families."""
     cells = 12 if chance(rng, 0.3) else 16
     known = [f for f in FAMILIES.values() if len(f.bass.split()[0]) == cells]
     parts = {}
@@ -254,7 +254,8 @@ def _passage(rng: Generator, score: Score, num_bars: int) -> NoteArray:
 def _loudness(drums: NoteArray, num_bars: int) -> FloatArray:
     """Return how much louder than their mean the drums are, at each sixteenth. [num_bars, 16]
 
-    It is the mean of the bar's and of the loudest note's difference; the bar's where there is none.
+    It is the mean of two differences: of the bar and of the loudest note at the sixteenth. Without
+    a note, it is that of the bar.
     """
     cell = np.minimum(drums["onset"] // (3 * STEP), 16 * num_bars - 1)
     loudest = np.zeros(16 * num_bars)

@@ -22,7 +22,7 @@ LIMITS = {"bars": 4, "notes": 4, "octaves": 3}
 """The largest differences that count. The composing page has the same weights and limits."""
 
 DONOR_BARS = 32
-"""Number of last bars of a prompt from which donors are taken."""
+"""Donors are taken from so many last bars of a prompt."""
 
 LONGEST_ARTICULATION = 1.5
 """What rounding to the grid can take from a note of one step."""
@@ -91,13 +91,13 @@ class Groups:
 def find_donors(
     new: Groups, old: Groups, models: IntArray, rng: np.random.Generator
 ) -> NDArray[np.void]:
-    """Return the donor of each new note. [N]
+    """Return the donors of new notes. [N]
 
     All notes of a group have their donors in one group: the highest, the lowest, and inner ones.
 
     Args:
-        new: of which part, bar, position, pitch and length are known.
-        old: of the prompt.
+        new: with part, bar, position, pitch and length.
+        old: those of the prompt.
         models: the bar of the prompt that each new bar is played like, if it has similar notes.
     """
     num_rows = max(1, _MOST_CELLS // len(old.first))

@@ -32,8 +32,8 @@ LongEvent = tuple[int, int, int | None, bytes]
 _META_MARK, _SYSEX_MARK, _END_MARK = b"\0\0", b"\xf0\0\0", b"\xf7\0\0"
 _END_OF_TRACK = bytes([END_OF_TRACK, 0])  # the bytes after the status
 _HIGH_BYTES = bytes(range(0x80, 0x100))
-_NO_STATUS = np.array([SYSEX], np.uint8)  # after which there is no running status
-# For each byte, whether an event of this status has not two data bytes.
+_NO_STATUS = np.array([SYSEX], np.uint8)  # no running status follows it
+# Whether an event has another number of data bytes than two, by status.
 _HAS_OTHER_SIZE = bytes(each >= SYSEX or 0xC0 <= each < 0xE0 for each in range(256))
 _OTHER_SIZES = np.frombuffer(_HAS_OTHER_SIZE, bool)
 
@@ -42,7 +42,7 @@ class Event(NamedTuple):
     """One event of a track.
 
     Attributes:
-        status: of its own or running.
+        status: the event's own or the running status.
         content: the bytes after the status.
         start: where these begin in the file.
         stop: where they end.
@@ -74,7 +74,7 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
     The last may end after the track, if that is cut short.
 
     Raises:
-        UserError: there is damage after which the events have no meaning.
+        UserError: damage leaves the following events without a meaning.
     """
     time = running = 0
     while at < end:
@@ -126,8 +126,8 @@ def number_bytes(value: int) -> bytes:
 def read_text(text: bytes) -> str:
     """Return a text: UTF-8, Shift-JIS or Latin-1, whichever fits.
 
-    Latin-1 has no bytes from 0x81 to 0x9F, with which most characters of Shift-JIS begin; without
-    them, a text that has no ASCII letter may be half-width katakana.
+    Most characters of Shift-JIS begin with a byte from 0x81 to 0x9F, which Latin-1 does not have.
+    Without such bytes, a text that has no ASCII letter may be half-width katakana.
     """
     with suppress(UnicodeDecodeError):
         return text.decode()
@@ -208,8 +208,7 @@ class _Separation:
 
     Attributes:
         stream: pieces of the stream, with marks in place of long events and ends of tracks.
-        low: its bytes below 128 in pieces; an event has three.
-        num_low: their number.
+        num_low: number of its bytes below 128; an event has three.
         long_events: meta events and SysEx.
         ends: indices of the ends of the tracks.
     """
@@ -217,7 +216,7 @@ class _Separation:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._candidates = data.translate(_HAS_OTHER_SIZE)
-        self.stream, self.low, self.num_low = list[bytes](), list[bytes](), 0
+        self.stream, self.num_low = list[bytes](), 0
         self.long_events, self.ends = list[LongEvent](), list[int]()
 
     def add_track(self, start: int, end: int) -> bool:
@@ -239,13 +238,11 @@ class _Separation:
     def _add_short_events(self, start: int, end: int) -> int:
         """Add the bytes before the next status of an event of another size; return where that is.
 
-        It is -1 if there is none before `end`.
+        Return -1 if `end` comes first.
         """
         counted = place = start
         while (place := self._candidates.find(1, place, end)) >= 0:
-            low = self._data[counted:place].translate(None, _HIGH_BYTES)
-            self.low.append(low)
-            self.num_low += len(low)
+            self.num_low += len(self._data[counted:place].translate(None, _HIGH_BYTES))
             if self.num_low % 3 == 1:
                 self.stream.append(self._data[start:place])
                 return place
@@ -266,7 +263,6 @@ class _Separation:
             kind = data[place + 1] if is_meta else None
             self.long_events.append((index, track, kind, data[value:stop]))
         self.stream.append(mark)
-        self.low.append(b"\0\0")
         self.num_low += 2
         return stop
 
@@ -283,17 +279,16 @@ class _Separation:
                 break
             piece += data[stop:after] + bytes([data[place], data[after], 0])
             stop = after + 1
-        low = piece.translate(None, _HIGH_BYTES)
         self.stream.append(piece)
-        self.low.append(low)
-        self.num_low += len(low)
+        self.num_low += len(piece.translate(None, _HIGH_BYTES))
         return stop
 
 
 def _decode(separation: _Separation) -> EventArrays | None:
     """Return the events of the stream of a file; None if there is damage."""
-    values = np.frombuffer(b"".join(separation.stream), np.uint8)
-    low = np.frombuffer(b"".join(separation.low), np.uint8)
+    stream = b"".join(separation.stream)
+    values = np.frombuffer(stream, np.uint8)
+    low = np.frombuffer(stream.translate(None, _HIGH_BYTES), np.uint8)
     # The other bytes, and how many bytes below 128 stand before each: of three in an event, none
     # before those of its delta time, one before its status.
     high = (values >= 0x80).nonzero()[0]

@@ -20,8 +20,8 @@ _FIFTHS = [letter + sign for sign in ("b", "", "#") for letter in _LETTERS]  # F
 _MAJOR, _MINOR = r"(?:[Mm]ajor|[Mm]aj|ma|M|Δ|\^)", r"(?:[Mm]inor|[Mm]in|mi|m|-)"
 _SEVENTH = r"(?:7|9|11|13)"
 _TENSIONS = r"(?:(?:add|no|[b#+-])(?:2|3|4|5|6|9|11|13))*"
-# The first that matches what follows the root decides. Tensions are left out; sixths and ninths
-# without a seventh are triads, for the markers have none.
+# What follows the root, by quality; the first match decides. Tensions are left out. Sixths and
+# ninths without a seventh are triads, for the markers have no sixths.
 CHORD_SPELLINGS = {
     "sus2": rf"{_SEVENTH}?sus[29]",
     "sus4": rf"4|{_SEVENTH}?sus4?{_TENSIONS}",
@@ -90,7 +90,7 @@ def find_key(notes: NoteArray, fifths: int | None = None) -> Key | None:
     (Krumhansl & Schmuckler; Krumhansl 1990, "Cognitive foundations of musical pitch", chapter 4).
 
     Args:
-        fifths: of the key signature, whose major and minor key are compared; None: all keys are.
+        fifths: a key signature, which limits the choice to its major and minor key.
     """
     weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
     if weights.std() == 0:
@@ -111,7 +111,7 @@ def note_names(score: Score) -> tuple[str, ...] | None:
 
 
 def key_fits() -> FloatArray:
-    """Return what the durations of pitch classes are multiplied by for each of `KEYS`. [24, 12]
+    """Return a matrix whose product with the durations of pitch classes rates `KEYS`. [24, 12]
 
     The products have the order of the correlations of `find_key`.
     """
@@ -129,7 +129,7 @@ def key_fifths(name: object) -> int:
     """Return the sharps, or as a negative number flats, of a key such as Eb, F#m or -3.
 
     Raises:
-        ParameterError: it names none.
+        ParameterError: it is no key.
     """
     keys = fifths_of_keys()
     if str(name) not in keys:
@@ -138,7 +138,7 @@ def key_fifths(name: object) -> int:
 
 
 def chord_marker(symbol: str) -> str | None:
-    """Return the marker of a chord symbol, such as `A_m7_E` of Am7/E; None if it is no chord."""
+    """Return the marker of a chord symbol, such as `A_m7_E` for Am7/E; None if it is no chord."""
     if len(symbol) > _LONGEST:
         return None
     plain = symbol.translate(_PLAIN)
@@ -158,7 +158,7 @@ def chord_marker(symbol: str) -> str | None:
 
 
 def transposed_marker(marker: str, fifths: int) -> str:
-    """Return the marker of a chord by some fifths higher, spelled as the key by as many is."""
+    """Return the marker of a chord that is transposed and spelled by a number of fifths."""
     root, quality, bass = marker.split("_")
     if root == "N":
         return marker

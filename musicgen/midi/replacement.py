@@ -97,8 +97,10 @@ class _Replacement:
         before = TrackState()  # of pedals and bends
         for event in state.events:
             before.read([event])
-            controls = [key for key, held in before.held.items() if held == event]
-            presses = any(self._belongs_to_notes(key, channels) for key in controls)
+            presses = any(
+                held is event and self._belongs_to_notes(key, channels)
+                for key, held in before.held.items()
+            )
             if event in self.removed or (presses and self.span[0] <= event.tick < self.span[1]):
                 continue
             if event.status == META and event.meta[0] == MARKER:

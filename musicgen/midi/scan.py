@@ -56,7 +56,12 @@ def scan_file(data: bytes) -> MidiFile | None:
     if len(unended):
         begin, duration = _with_unended(tracks, events, begin, end, unended, 4 * division)
     first_note = _add_notes(tracks, events, begin, duration) if len(begin) else {}
-    _add_banks(tracks, events, first_note)
+    banks = events.controls(BANK)  # those before the first notes of their channels count
+    for index, channel, bank in zip(
+        banks.tolist(), events.channel[banks].tolist(), events.second[banks].tolist(), strict=True
+    ):
+        if index < first_note.get(channel, len(events.tick)):
+            tracks[channel // 16].banks[channel % 16, BANK] = bank
     _count_pedalled(tracks, events, end)
     return MidiFile(data, form, division, tracks, b"", [])
 
@@ -250,15 +255,6 @@ def _sorted_parts(
     notes["pitch"] = numbers & 0x7F
     notes["onset"] = numbers >> 7
     return [notes[span] for span in spans]
-
-
-def _add_banks(tracks: list[TrackState], events: EventArrays, first_note: dict[int, int]) -> None:
-    """Add banks before the first notes of their channels."""
-    at = events.controls(BANK)
-    banks = zip(events.channel[at].tolist(), at.tolist(), events.second[at].tolist(), strict=True)
-    for channel, index, bank in banks:
-        if index < first_note.get(channel, len(events.tick)):
-            tracks[channel // 16].banks[channel % 16, BANK] = bank
 
 
 def _count_pedalled(tracks: list[TrackState], events: EventArrays, end: IntArray) -> None:
