@@ -165,7 +165,7 @@ class EventArrays(NamedTuple):
     Attributes:
         tick: in the track.
         channel: counted across tracks: 16 is channel 0 of the second track.
-        status: the event's own or the running status.
+        kind: the status without the channel.
         first: the first data byte.
         second: the second data byte; 0 if there is none.
         ends: indices of the last events of the tracks. [num_tracks]
@@ -174,19 +174,11 @@ class EventArrays(NamedTuple):
 
     tick: IntArray
     channel: IntArray
-    status: Bytes
+    kind: Bytes
     first: Bytes
     second: Bytes
     ends: IntArray
     long_events: list[LongEvent]
-
-    def programs(self) -> IntArray:
-        """Return the indices of the changes of program."""
-        return (self.status & 0xF0 == 0xC0).nonzero()[0]
-
-    def controls(self, number: int) -> IntArray:
-        """Return the indices of the changes of a controller."""
-        return ((self.status & 0xF0 == 0xB0) & (self.first == number)).nonzero()[0]
 
 
 def find_events_at_once(data: bytes, tracks: list[tuple[int, int]]) -> EventArrays | None:
@@ -300,59 +292,31 @@ def _decode(separation: _Separation) -> EventArrays | None:
     explicit, status = event.take(of_status), high_bytes.take(of_status)
     if len(of_delta) + len(of_status) < len(high) or (explicit[1:] == explicit[:-1]).any():
         return None
-    delta = _delta_times(low[0::3], event.take(of_delta), high_bytes.take(of_delta))
-    if delta is None:
+    # Delta times have seven bits per byte: the last byte, and at most three before it.
+    of_event, delta = event.take(of_delta), low[0::3].astype(np.int64)
+    if (of_event[3:] == of_event[:-3]).any():
         return None
+    digits = (high_bytes.take(of_delta) & 0x7F).astype(np.int64) << 7
+    for distance in (1, 2):  # of bytes that follow in the same number
+        digits[:-distance] <<= 7 * (of_event[distance:] == of_event[:-distance])
+    np.add.at(delta, of_event, digits)
     ends = np.array(separation.ends)
     starts = np.append(0, ends[:-1] + 1)
     last_ticks = np.add.reduceat(delta, starts)
     if last_ticks.max() > LAST_TICK:
         return None
     delta[starts[1:]] -= last_ticks[:-1]
-    metas = [index for index, _, kind, _ in separation.long_events if kind is not None]
-    statuses = _with_running_status(explicit, status, np.array(metas, np.int64), len(delta))
-    if statuses is None:
-        return None
-    channel = (16 * np.arange(len(ends))).repeat(ends + 1 - starts)
-    channel += statuses & 0xF
-    return EventArrays(
-        delta.cumsum(), channel, statuses, low[1::3], low[2::3], ends, separation.long_events
-    )
-
-
-def _delta_times(last: Bytes, event: IntArray, digits: Bytes) -> IntArray | None:
-    """Return the delta time of each event; None if one has more than four bytes.
-
-    Args:
-        last: the last byte of each.
-        event: the events of the bytes before the last ones, ascending.
-        digits: these bytes.
-    """
-    if (event[3:] == event[:-3]).any():
-        return None
-    delta = last.astype(np.int64)
-    value = (digits & 0x7F).astype(np.int64) << 7
-    for distance in (1, 2):  # of bytes that follow in the same number
-        value[:-distance] <<= 7 * (event[distance:] == event[:-distance])
-    np.add.at(delta, event, value)
-    return delta
-
-
-def _with_running_status(
-    explicit: IntArray, status: Bytes, metas: IntArray, size: int
-) -> Bytes | None:
-    """Return the status of each of `size` events; None if an event lacks one.
-
-    Args:
-        explicit: the events that have a status of their own, ascending.
-        status: their statuses.
-        metas: the meta events, whose status is not in the stream.
-    """
-    edges = np.concatenate([[0], explicit, [size]])
+    # An event without a status has that of the event before it. Meta events do not change it.
+    edges = np.concatenate([[0], explicit, [len(delta)]])
     statuses = np.concatenate([_NO_STATUS, status]).repeat(edges[1:] - edges[:-1])
+    metas = np.array([i for i, _, x, _ in separation.long_events if x is not None], np.int64)
     lacks_status = _OTHER_SIZES.take(statuses)
     lacks_status[explicit] = lacks_status[metas] = False
     if lacks_status.any():
         return None
     statuses[metas] = META
-    return statuses
+    channel = (16 * np.arange(len(ends))).repeat(ends + 1 - starts)
+    channel += statuses & 0xF
+    kind = statuses & np.uint8(0xF0)
+    long_events = separation.long_events
+    return EventArrays(delta.cumsum(), channel, kind, low[1::3], low[2::3], ends, long_events)

@@ -46,7 +46,7 @@ def scan_file(data: bytes) -> MidiFile | None:
     tracks = [TrackState(start) for start, _ in chunks]
     if not _add_long_events(tracks, events):
         return None
-    changes = events.programs()
+    changes = (events.kind == 0xC0).nonzero()[0]
     changed, programs = events.channel.take(changes).tolist(), events.first.take(changes).tolist()
     for channel, program in zip(changed, programs, strict=True):
         tracks[channel // 16].first_programs.setdefault(channel % 16, program)
@@ -55,14 +55,16 @@ def scan_file(data: bytes) -> MidiFile | None:
     duration = events.tick.take(end) - events.tick.take(begin)
     if len(unended):
         begin, duration = _with_unended(tracks, events, begin, end, unended, 4 * division)
-    first_note = _add_notes(tracks, events, begin, duration) if len(begin) else {}
-    banks = events.controls(BANK)  # those before the first notes of their channels count
+    first_note = _add_notes(tracks, events, changes, begin, duration) if len(begin) else {}
+    controllers = (events.kind == 0xB0).nonzero()[0]
+    numbers = events.first.take(controllers)
+    banks = controllers[numbers == BANK]  # those before the first notes of their channels count
     for index, channel, bank in zip(
         banks.tolist(), events.channel[banks].tolist(), events.second[banks].tolist(), strict=True
     ):
         if index < first_note.get(channel, len(events.tick)):
             tracks[channel // 16].banks[channel % 16, BANK] = bank
-    _count_pedalled(tracks, events, end)
+    _count_pedalled(tracks, events, controllers[numbers == SUSTAIN], end)
     return MidiFile(data, form, division, tracks, b"", [])
 
 
@@ -101,8 +103,8 @@ def _find_notes(events: EventArrays) -> tuple[IntArray, IntArray, IntArray]:
         Indices of the events that begin notes and of those that end them, and of beginnings without
         an end.
     """
-    is_on = (events.status & 0xF0 == 0x90) & (events.second > 0)
-    is_end = (events.status < 0xA0) ^ is_on
+    is_on = (events.kind == 0x90) & (events.second > 0)
+    is_end = (events.kind < 0xA0) ^ is_on
     key = events.channel * 128 + events.first
     numbers = (key << _INDEX_BITS) + np.arange(len(key))
     begin = numbers.take(is_on.nonzero()[0])
@@ -172,11 +174,16 @@ def _with_unended(
 
 
 def _add_notes(
-    tracks: list[TrackState], events: EventArrays, begin: IntArray, duration: IntArray
+    tracks: list[TrackState],
+    events: EventArrays,
+    changes: IntArray,
+    begin: IntArray,
+    duration: IntArray,
 ) -> dict[int, int]:
     """Add notes by channel and program; return the index of the first note of each channel.
 
     Args:
+        changes: indices of the changes of program.
         begin: indices of the events that begin the notes, channel after channel.
         duration: of the notes, in ticks.
     """
@@ -184,7 +191,6 @@ def _add_notes(
     starts = _starts(channel)
     channels = channel.take(starts).tolist()
     first_note = dict(zip(channels, np.minimum.reduceat(begin, starts).tolist(), strict=True))
-    changes = events.programs()
     changed = events.channel.take(changes).tolist()
     places = zip(changed, changes.tolist(), strict=True)
     if not any(at > first_note.get(each, at) for each, at in places):
@@ -257,9 +263,10 @@ def _sorted_parts(
     return [notes[span] for span in spans]
 
 
-def _count_pedalled(tracks: list[TrackState], events: EventArrays, end: IntArray) -> None:
+def _count_pedalled(
+    tracks: list[TrackState], events: EventArrays, pedals: IntArray, end: IntArray
+) -> None:
     """Count the notes that end while the pedal of their channel is down."""
-    pedals = events.controls(SUSTAIN)
     channels = events.channel.take(pedals)
     is_end = np.zeros(len(events.tick), bool)
     is_end[end] = True
