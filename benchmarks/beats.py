@@ -26,7 +26,7 @@ from benchmarks import measure
 from benchmarks.beat_network import HELD_OUT, printed_corpus
 from benchmarks.beat_performance import Piece as PerformedPiece
 from benchmarks.beat_performance import perform
-from musicgen.composer.render import changes
+from musicgen.composer.draw import changes
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.corpora.pop909 import CHORDS_FILE
 from musicgen.errors import UserError

@@ -21,9 +21,7 @@ PURE = {
 FRAMEWORKS = {"hydra", "omegaconf", "pytorch_lightning"}
 MIDI_LIBRARIES = {"symusic", "miditoolkit", "muspy", "mido", "pretty_midi"}
 MAY_IMPORT_MIDI_LIBRARIES = {
-    "musicgen.midi.roles": {"pretty_midi"},
     "musicgen.midi.io": MIDI_LIBRARIES,
-    "musicgen.midi.audio": {"symusic"},
     "musicgen.metrics.descriptors": {"muspy"},  # its metrics
 }
 

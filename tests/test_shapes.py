@@ -29,9 +29,6 @@ EXCEPTIONS = {
     "musicgen/attention/linear/product.py::causal_linear_attention": (
         "the public function, whose options are those of other libraries"
     ),
-    "musicgen/midi/extension.py::FileTrack": (
-        "the state of a track in a file, and the three things that are written after its end"
-    ),
     "musicgen/models/copy_head.py::CopyHead.forward": (
         "the tensors of a decoding step, each of another shape"
     ),

@@ -33,7 +33,7 @@ from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import loads
-from musicgen.midi.audio import Soundfont
+from musicgen.midi.io import Soundfont
 from musicgen.models import parameter_count
 from musicgen.report import render_report
 from musicgen.run_folders import find_checkpoint

@@ -6,15 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from musicgen.composer.groove.bands import compose_band
-from musicgen.composer.groove.drummers import (
+from musicgen.composer.bands import (
     DrumPerformance,
+    compose_band,
     compose_with_drummer,
     read_drummers,
 )
-from musicgen.composer.groove.families import FAMILIES
-from musicgen.composer.groove.song import compose_groove
-from musicgen.composer.pop.song import compose_pop, compose_song
+from musicgen.composer.families import FAMILIES
+from musicgen.composer.grooves import compose_groove
+from musicgen.composer.songs import compose_pop, compose_song
 from musicgen.console import progress_bar
 from musicgen.files import write_bytes
 from musicgen.midi import Score, write

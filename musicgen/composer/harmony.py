@@ -94,7 +94,7 @@ def close_voicing(
     tones = chord.pitch_classes
     if len(tones) > size:
         tones = tones[:2] + tones[3:]
-    rungs = ladder(tuple(sorted(tones)), low, high)
+    rungs = ladder(tones, low, high)
     candidates = [rungs[i : i + size] for i in range(len(rungs) - size + 1)]
     centre = (low + high) / 2
 

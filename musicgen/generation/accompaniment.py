@@ -9,11 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from musicgen.composer.draw import pick
+from musicgen.composer.draw import notes_of_part, pick
 from musicgen.composer.harmony import Chord
-from musicgen.composer.pop.melody import FOUR_FOUR, SIX_EIGHT, THREE_FOUR, Harmony
-from musicgen.composer.pop.texture import TEXTURES, play
-from musicgen.composer.render import notes_of_part
+from musicgen.composer.melody import FOUR_FOUR, SIX_EIGHT, THREE_FOUR
+from musicgen.composer.texture import TEXTURES, play
 from musicgen.generation.constraints.kept import FREE
 from musicgen.midi import DEFAULT_VELOCITY, Marker, NoteArray, Score, pitched_notes, role
 from musicgen.midi.key import Key, find_key
@@ -95,10 +94,9 @@ def draw_bar(
     texture = draw(rng, 2)
     end = _METRES[name].bar // (2 if metre in _HALF_BARS else 1)
     of_bar = tuple(dict.fromkeys((chords[0], chords[-1])))  # one or two
-    two_bars = Harmony([of_bar, of_bar], _METRES[name])
     rows = [
         (onset, min(length, end - onset), pitch, DEFAULT_VELOCITY)
-        for onset, length, pitch, _ in play([texture, texture], two_bars, ends=False)
+        for onset, length, pitch, _ in play([texture] * 2, [of_bar] * 2, _METRES[name], ends=False)
         if onset < end
     ]
     return notes_of_part(rows, ticks_per_beat // _STEPS_PER_BEAT)

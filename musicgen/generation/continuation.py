@@ -13,10 +13,8 @@ from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.generation.prompt import KeptParts, Prompt, tracks_with_notes
 from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track, dumps, extend, loads
-from musicgen.midi.audio import Soundfont
-from musicgen.midi.extension import find_parts
-from musicgen.midi.io import to_library
-from musicgen.midi.pedal import PedalBar
+from musicgen.midi.extension import PedalBar, find_parts
+from musicgen.midi.io import Soundfont, to_library
 from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import sort_notes
 from musicgen.text import pluralize
@@ -232,7 +230,7 @@ class Continuation:
         models = performance.model_bars(len(lines))
         model_firsts, model_ends = performance.bar_ticks[models], performance.bar_ticks[models + 1]
         columns = (column.tolist() for column in (lines, ends, model_firsts, model_ends))
-        return [PedalBar(*bar) for bar in zip(*columns, strict=True)]
+        return list(zip(*columns, strict=True))
 
     def _added(self) -> Score:
         """Return the continuation alone, with its changes of tempo, time signature and chord."""

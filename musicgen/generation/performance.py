@@ -19,10 +19,9 @@ from musicgen.midi.donors import (
     LONGEST_ARTICULATION,
     PLAYED_NOTE,
     Groups,
-    IntArray,
     find_donors,
 )
-from musicgen.midi.score import join_notes, sort_notes
+from musicgen.midi.score import IntArray, join_notes, sort_notes
 from musicgen.tokenization.quantization import to_grid
 
 
@@ -136,8 +135,8 @@ class Performance:
         written["part"], written["bar"] = np.concatenate(parts), bar
         written["position"] = (notes["onset"] - lines[bar]) / TICKS_PER_BEAT
         written["pitch"], written["length"] = notes["pitch"], notes["duration"] / TICKS_PER_BEAT
-        groups = Groups.of(written)
-        donors = find_donors(groups, Groups.of(self.notes), models, np.random.default_rng(seed))
+        groups = Groups(written)
+        donors = find_donors(groups, Groups(self.notes), models, np.random.default_rng(seed))
         notes = _played(notes, groups, donors, first)
         notes["velocity"] = donors["velocity"]
         played = list(score.tracks)

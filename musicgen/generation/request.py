@@ -11,8 +11,8 @@ from musicgen.generation.engines import ENGINES
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import KeySignature
+from musicgen.midi.io import program_number
 from musicgen.midi.key import key_fifths
-from musicgen.midi.roles import program_number
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.progression import parse_progression

@@ -1,41 +1,28 @@
-"""Donors: the notes of a prompt after which new notes are played."""
-
-from typing import NamedTuple, Self
+"""Donors: notes of a prompt whose performance new notes copy."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from musicgen.midi.score import FloatArray, IntArray
 
+WEIGHTS = {
+    "part": 30.0,  # another one
+    "bar": 1.0,  # from the bar that is taken as the model
+    "position": 2.0,  # another one in the bar
+    "subdivision": 4.0,  # quarters between the places in the beat
+    "downbeat": 2.0,  # only one is on it
+    "size": 0.5,  # the number of notes
+    "length": 1.0,  # octaves between the lengths of the longest notes
+    "top": 1 / 12,  # semitones between the highest notes
+    "bottom": 1 / 24,  # semitones between the lowest notes
+}
+"""How unlike two groups are: the sum of their differences, each times its weight."""
 
-class Weights(NamedTuple):
-    """How unlike two groups are: the sum of their differences, each times its weight."""
-
-    part: float = 30.0  # another one
-    bar: float = 1.0  # from the bar that is taken as the model
-    position: float = 2.0  # another one in the bar
-    subdivision: float = 4.0  # quarters between the places in the beat
-    downbeat: float = 2.0  # only one is on it
-    size: float = 0.5  # the number of notes
-    length: float = 1.0  # octaves between the lengths of the longest notes
-    top: float = 1 / 12  # semitones between the highest notes
-    bottom: float = 1 / 24  # semitones between the lowest notes
-
-
-class Limits(NamedTuple):
-    """The largest differences that count."""
-
-    bars: int = 4
-    notes: int = 4
-    octaves: int = 3
-
-
-WEIGHTS, LIMITS = Weights(), Limits()
-"""The composing page has the same."""
+LIMITS = {"bars": 4, "notes": 4, "octaves": 3}
+"""The largest differences that count. The composing page has the same weights and limits."""
 
 DONOR_BARS = 32
-"""Number of last bars of a prompt from which donors are taken."""
+"""Donors are taken from so many last bars of a prompt."""
 
 LONGEST_ARTICULATION = 1.5
 """What rounding to the grid can take from a note of one step."""
@@ -66,7 +53,7 @@ multiple of the length on the grid.
 """
 
 
-class Groups(NamedTuple):
+class Groups:
     """The notes that begin together in each part, on the grid.
 
     Attributes:
@@ -76,20 +63,14 @@ class Groups(NamedTuple):
         size: number of each group's notes. [G]
     """
 
-    notes: NDArray[np.void]
-    order: IntArray
-    first: IntArray
-    size: IntArray
-
-    @classmethod
-    def of(cls, notes: NDArray[np.void]) -> Self:
-        """Return the groups of `PLAYED_NOTE`s, of which there is at least one. [N]"""
-        order = np.lexsort((-notes["pitch"], notes["position"], notes["bar"], notes["part"]))
-        found = notes[order]
-        changes = [np.diff(found[name]) != 0 for name in ("part", "bar")]
-        changes.append(np.diff(found["position"]) > SAME_POSITION)
-        first = np.append(0, 1 + np.flatnonzero(np.any(changes, axis=0)))
-        return cls(found, order, first, np.diff(np.append(first, len(found))))
+    def __init__(self, notes: NDArray[np.void]) -> None:
+        """Find the groups of `PLAYED_NOTE`s; there must be at least one note. [N]"""
+        self.order = np.lexsort((-notes["pitch"], notes["position"], notes["bar"], notes["part"]))
+        self.notes = notes[self.order]
+        changes = [np.diff(self.notes[name]) != 0 for name in ("part", "bar")]
+        changes.append(np.diff(self.notes["position"]) > SAME_POSITION)
+        self.first = np.append(0, 1 + np.flatnonzero(np.any(changes, axis=0)))
+        self.size = np.diff(np.append(self.first, len(notes)))
 
     @property
     def group(self) -> IntArray:
@@ -110,13 +91,13 @@ class Groups(NamedTuple):
 def find_donors(
     new: Groups, old: Groups, models: IntArray, rng: np.random.Generator
 ) -> NDArray[np.void]:
-    """Return the donor of each new note. [N]
+    """Return the donors of new notes. [N]
 
     All notes of a group have their donors in one group: the highest, the lowest, and inner ones.
 
     Args:
-        new: of which part, bar, position, pitch and length are known.
-        old: of the prompt.
+        new: with part, bar, position, pitch and length.
+        old: those of the prompt.
         models: the bar of the prompt that each new bar is played like, if it has similar notes.
     """
     num_rows = max(1, _MOST_CELLS // len(old.first))
@@ -147,13 +128,13 @@ def _nearest(
     size = difference(new.size[rows], old.size)
     length = difference(np.log2(a["length"]), np.log2(b["length"]))
     only_one_downbeat = (a["position"] < SAME_POSITION)[:, None] != (b["position"] < SAME_POSITION)
-    distance = WEIGHTS.part * (difference(a["part"], b["part"]) > 0)
-    distance += WEIGHTS.bar * np.minimum(from_model, LIMITS.bars)
-    distance += WEIGHTS.position * (between > SAME_POSITION) + WEIGHTS.subdivision * in_beat
-    distance += WEIGHTS.downbeat * only_one_downbeat
-    distance += WEIGHTS.size * np.minimum(size, LIMITS.notes)
-    distance += WEIGHTS.length * np.minimum(length, LIMITS.octaves)
-    distance += WEIGHTS.top * difference(a["pitch"], b["pitch"])
-    distance += WEIGHTS.bottom * difference(new.lowest()[rows], old.lowest())
+    distance = WEIGHTS["part"] * (difference(a["part"], b["part"]) > 0)
+    distance += WEIGHTS["bar"] * np.minimum(from_model, LIMITS["bars"])
+    distance += WEIGHTS["position"] * (between > SAME_POSITION) + WEIGHTS["subdivision"] * in_beat
+    distance += WEIGHTS["downbeat"] * only_one_downbeat
+    distance += WEIGHTS["size"] * np.minimum(size, LIMITS["notes"])
+    distance += WEIGHTS["length"] * np.minimum(length, LIMITS["octaves"])
+    distance += WEIGHTS["top"] * difference(a["pitch"], b["pitch"])
+    distance += WEIGHTS["bottom"] * difference(new.lowest()[rows], old.lowest())
     distance += _RANDOM * rng.random(distance.shape)
     return distance.argmin(axis=1)

@@ -2,13 +2,12 @@
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.midi.events import (
@@ -22,15 +21,13 @@ from musicgen.midi.events import (
     number_bytes,
 )
 from musicgen.midi.io import dumps
-from musicgen.midi.pedal import PedalBar, repeat_pedal
-from musicgen.midi.roles import names_drums
-from musicgen.midi.score import NOTE, NoteArray, Score, Track
+from musicgen.midi.score import NOTE, IntArray, NoteArray, Score, Track, names_drums
 from musicgen.midi.tracks import (
     CENTRE,
     LEVELS,
+    PEDAL_DOWN,
     SUSTAIN,
     WHEEL,
-    ChannelPitch,
     MidiFile,
     Note,
     TrackState,
@@ -50,32 +47,30 @@ _WIDTHS = 2.0, 0.7
 _OTHER_PLACE = 0.05
 
 OFF, OTHER, ON = range(3)  # the order of events at one tick
-_LONGEST_DELTA = 2**28 - 1  # after which a delta time has no bytes
+_LONGEST_DELTA = 2**28 - 1  # a longer delta time has no bytes
 
 TimedEvent = tuple[int, int, bytes]
 """Tick of an event, its order at that tick, and its bytes with their status."""
+PedalBar = tuple[int, int, int, int]
+"""Ticks at which a new bar begins and ends, and an earlier bar whose pedal it repeats."""
 
 
-@dataclass(eq=False)
 class FileTrack(TrackState):
-    """The state of a track up to the end of the kept music, and the events that are added."""
+    """A track to write: its state up to the end of the kept music, and added events.
 
-    kept: bytes = b""  # the events before the end, unchanged
-    end_of_track: int = 0  # its tick, in the file
-    after: list[TimedEvent] = field(default_factory=list)
+    Attributes:
+        whole: the state of the same track at its end; a new track has no events.
+        kept: bytes of the events before the end, unchanged.
+        end_of_track: its tick, in the file.
+        after: the added events.
+    """
 
-    @classmethod
-    def before(cls, data: bytes, state: TrackState, end: int, whole: bool) -> Self:
-        """Return a track of a file with its events before tick `end`; for `whole` see `extend`."""
-        track = cls()
-        track.read(event for event in state.events if event.tick < end)
-        if track.events:
-            track.kept = data[state.start : track.events[-1].stop]
-        if whole or state.tick < end:
-            track.end_of_track = state.tick
-        if whole:
-            track.held, track.levels = state.held, state.levels
-        return track
+    def __init__(self, end_of_track: int = 0, after: Iterable[TimedEvent] = ()) -> None:
+        super().__init__()
+        self.whole = TrackState()
+        self.kept = b""
+        self.end_of_track = end_of_track
+        self.after = list(after)
 
     @classmethod
     def of(cls, track: Track, channel: int, tick: int = 0) -> Self:
@@ -105,11 +100,8 @@ class FileTrack(TrackState):
         return b"MTrk" + len(body).to_bytes(4, "big") + body
 
 
-class _Part(NamedTuple):
-    """The notes of a channel in a track of the file."""
-
-    file_track: FileTrack
-    channel: int
+_Part = tuple[FileTrack, int]
+"""A track of the file and a channel, whose notes are a part."""
 
 
 def extend(
@@ -150,27 +142,26 @@ def extend(
     if file.ticks_per_beat < MIN_TICKS_PER_BEAT:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
     cut = end if cut is None else cut
-    file_tracks = [FileTrack.before(file.data, state, cut, whole) for state in file.tracks]
+    file_tracks = [_begin(file.data, state, cut, whole) for state in file.tracks]
 
     beat = music.ticks_per_beat
 
-    def move(ticks: NDArray[np.int64]) -> NDArray[np.int64]:  # halves round up
+    def move(ticks: IntArray) -> IntArray:  # halves round up
         return end + (2 * ticks * file.ticks_per_beat + beat) // (2 * beat)
 
     music = replace(music.moved(move), ticks_per_beat=file.ticks_per_beat)
-    placed = _place(music.tracks, file_tracks, file.tracks, find_track, end, programs or {})
+    placed = _place(music.tracks, file_tracks, find_track, end, programs or {})
     struck = _first_onsets(placed)
-    for file_track, state in zip(file_tracks, file.tracks, strict=True):
-        _go_on(file_track, state, (cut, end), whole, sustain, struck)
+    for file_track in file_tracks:
+        _go_on(file_track, (cut, end), whole, sustain, struck)
     _restore_levels(file_tracks, end)
-    _repeat_pedals([part for _, part in placed], [bar.moved(move) for bar in pedal_bars])
-    for track, (file_track, channel) in placed:
-        file_track.add_notes(channel, track.notes.tolist())
-    others = open_file(dumps(replace(music, tracks=[])))
-    for event in others.tracks[0].events:
+    bars = np.array(pedal_bars, np.int64).reshape(-1, 4)
+    bars[:, :2] = move(bars[:, :2])
+    _play(placed, bars.tolist())
+    for event in open_file(dumps(replace(music, tracks=[]))).tracks[0].events:
         if event.meta[0] in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
             file_tracks[0].add(event.tick, OTHER, event.message)
-    added = [part.file_track for _, part in placed if part.file_track not in file_tracks]
+    added = [file_track for _, (file_track, _) in placed if file_track not in file_tracks]
     return as_file(file, [*file_tracks, *added])
 
 
@@ -186,9 +177,21 @@ def as_file(file: MidiFile, tracks: Sequence[FileTrack]) -> bytes:
     return b"".join([b"MThd", header, *(track.chunk() for track in tracks), file.others])
 
 
-def _first_onsets(placed: Sequence[tuple[Track, _Part]]) -> dict[ChannelPitch, int]:
+def _begin(data: bytes, state: TrackState, end: int, whole: bool) -> FileTrack:
+    """Return a track of a file with its events before tick `end`; for `whole` see `extend`."""
+    track = FileTrack(state.tick if whole or state.tick < end else 0)
+    track.whole = state
+    track.read(event for event in state.events if event.tick < end)
+    if track.events:
+        track.kept = data[state.start : track.events[-1].stop]
+    if whole:
+        track.held, track.levels = state.held, state.levels
+    return track
+
+
+def _first_onsets(placed: Sequence[tuple[Track, _Part]]) -> dict[tuple[int, int], int]:
     """Return the tick at which each pitch of each channel is struck for the first time."""
-    struck: dict[ChannelPitch, int] = {}
+    struck: dict[tuple[int, int], int] = {}
     for track, (_, channel) in placed:
         for onset, _, pitch, _ in track.notes.tolist():
             struck[channel, pitch] = min(onset, struck.get((channel, pitch), onset))
@@ -197,24 +200,24 @@ def _first_onsets(placed: Sequence[tuple[Track, _Part]]) -> dict[ChannelPitch, i
 
 def _go_on(
     track: FileTrack,
-    state: TrackState,
     edges: tuple[int, int],  # `cut` and `end`
     whole: bool,
     sustain: int,
-    struck: Mapping[ChannelPitch, int],  # where keys are struck again
+    struck: Mapping[tuple[int, int], int],
 ) -> None:
     """Add what follows of a track: ends of notes, pedals, wheels; all events of a whole one."""
     cut, end = edges
-    ends = {x.end for notes in state.notes.values() for x in notes if x.begin.tick < cut}
-    for event in state.events[len(track.events) :]:
+    notes = chain.from_iterable(track.whole.played.values())
+    ends = {note_off for _, note_on, note_off in notes if note_on.tick < cut}
+    for event in track.whole.events[len(track.events) :]:
         if event in ends:
             latest = struck.get((event.channel, event.content[0]), event.tick)
             track.add(min(event.tick, end + sustain, latest), OFF, event.message)
         elif whole:
             track.add(event.tick, OFF, event.message)
-    for begin, _ in chain.from_iterable(state.open.values()):
-        if begin.tick < cut:
-            track.add(end, OFF, (0x80 | begin.channel, begin.content[0], 64))
+    for note_on, _ in chain.from_iterable(track.whole.sounding.values()):
+        if note_on.tick < cut:
+            track.add(end, OFF, (0x80 | note_on.channel, note_on.content[0], 64))
     for (channel, control), held in track.held.items():
         track.add(max(end, held.tick), OFF, at_rest(channel, control))
 
@@ -230,33 +233,66 @@ def _restore_levels(file_tracks: Sequence[FileTrack], end: int) -> None:
                 track.add(max(end, changes[-1][0]), OFF, (0xB0 | channel, control, heard[-1]))
 
 
-def _repeat_pedals(parts: Sequence[_Part], bars: Sequence[PedalBar]) -> None:
-    """Repeat the sustain pedals of parts in new bars."""
-    for file_track, channel in dict.fromkeys(parts):
-        for tick, value in repeat_pedal(file_track, channel, bars):
+def _play(placed: Sequence[tuple[Track, _Part]], pedal_bars: Sequence[Sequence[int]]) -> None:
+    """Add the notes of tracks to their parts, with the sustain pedal of earlier bars."""
+    for file_track, channel in dict.fromkeys(part for _, part in placed):
+        for tick, value in repeat_pedal(file_track, channel, pedal_bars):
             file_track.add(tick, OTHER, (0xB0 | channel, SUSTAIN, value))
+    for track, (file_track, channel) in placed:
+        file_track.add_notes(channel, track.notes.tolist())
+
+
+def repeat_pedal(
+    state: TrackState, channel: int, bars: Sequence[Sequence[int]]
+) -> list[tuple[int, int]]:
+    """Return the tick and the value of each event of the sustain pedal in new bars.
+
+    The pedal is up before them, and after them.
+
+    Args:
+        state: of a track, up to the new bars.
+        channel: of the part in the track.
+        bars: four ticks each, see `PedalBar`.
+    """
+    changes = [
+        (event.tick, event.content[1])
+        for event in state.events
+        if event.status == 0xB0 | channel and event.content[0] == SUSTAIN
+    ]
+    repeated: list[tuple[int, int]] = []
+    is_down = False
+    for begin, end, model_begin, model_end in bars:
+        before = [0, *(value for tick, value in changes if tick < model_begin)][-1]
+        shift = begin - model_begin
+        stop = min(model_end, end - shift)
+        inside = [(tick + shift, value) for tick, value in changes if model_begin <= tick < stop]
+        if is_down != (before >= PEDAL_DOWN):
+            inside.insert(0, (begin, before))
+        repeated += inside
+        if inside:
+            is_down = inside[-1][1] >= PEDAL_DOWN
+    if is_down:
+        repeated.append((end, 0))
+    return repeated
 
 
 def _place(
     tracks: Sequence[Track],
     file_tracks: Sequence[FileTrack],
-    states: Sequence[TrackState],
     find_track: Callable[[Track], int | None],
     end: int,
     new_programs: Mapping[int, int],
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
-    programs = {
-        c: program for track in file_tracks for c, program in track.content.programs.items()
-    }
-    parts = _parts_by_role(file_tracks, states, find_track, programs)
+    programs = {c: program for track in file_tracks for c, program in track.programs.items()}
+    parts = _parts_by_role(file_tracks, find_track, programs)
     found = {
         index: some
         for index, track in enumerate(tracks)
         if (some := _parts_of(track, parts.get(index, ())))
     }
-    played = {part.channel for some in found.values() for part in some}
-    used = {*programs, *(part.channel for some in parts.values() for part in some)}
+    played = {channel for some in found.values() for _, channel in some}
+    used = {*programs, *(channel for some in parts.values() for _, channel in some)}
     # After the end nothing else plays on the used ones, so that a program may change there.
     free = [c for c in range(16) if c not in {DRUM_CHANNEL, *played}]
     free.sort(key=used.__contains__)
@@ -269,11 +305,11 @@ def _place(
                 raise UserError("it leaves too few MIDI channels for the continuation")
             channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
             new = FileTrack.of(track, channel, end if channel in used else 0)
-            found[index] = [_Part(new, channel)]
+            found[index] = [(new, channel)]
         elif index in new_programs:
             for file_track, channel in found[index]:
                 file_track.add(end, OTHER, (0xC0 | channel, new_programs[index]))
-        known = [np.array(track.played(channel), NOTE) for track, channel in found[index]]
+        known = [np.array(each.notes_of(channel), NOTE) for each, channel in found[index]]
         part_of = find_parts(track.notes, known)
         for number, part in enumerate(found[index]):
             placed.append((replace(track, notes=track.notes[part_of == number]), part))
@@ -282,38 +318,37 @@ def _place(
 
 def _parts_by_role(
     file_tracks: Sequence[FileTrack],
-    states: Sequence[TrackState],
     find_track: Callable[[Track], int | None],
     programs: Mapping[int, int],
 ) -> dict[int | None, list[_Part]]:
     """Return the parts of a file by the track of the music that has their role; None: no track."""
-    drums = drum_channels([state.content for state in states])
+    drums = drum_channels([track.whole for track in file_tracks])
     parts: dict[int | None, list[_Part]] = {}
-    for file_track, state in zip(file_tracks, states, strict=True):
-        for channel in sorted(state.struck):
-            program = file_track.content.programs.get(channel, programs.get(channel, 0))
-            name = state.content.name
+    for file_track in file_tracks:
+        name = file_track.whole.name
+        for channel in sorted(file_track.whole.struck):
+            program = file_track.programs.get(channel, programs.get(channel, 0))
             is_drum = channel in drums or names_drums(name, program)
             role = find_track(Track(name, program, is_drum))
-            parts.setdefault(role, []).append(_Part(file_track, channel))
+            parts.setdefault(role, []).append((file_track, channel))
     return parts
 
 
 def _parts_of(track: Track, parts: Sequence[_Part]) -> Sequence[_Part]:
-    """Return which parts of a track's role its notes go to: none if it is not clear.
+    """Return the parts of a track's role that its notes go to; () if that is not clear.
 
     These are all that have played before the end, else the only one of its name or of its role.
     """
-    playing = [part for part in parts if part.file_track.played(part.channel)]
+    playing = [(each, channel) for each, channel in parts if each.notes_of(channel)]
     if playing:
         return playing
     name = track.name.lower()
-    named = [p for p in parts if p.file_track.content.name.strip().lower() == name]
+    named = [part for part in parts if part[0].name.strip().lower() == name]
     matches = named or parts
     return matches if len(matches) == 1 else ()
 
 
-def find_parts(notes: NoteArray, parts: Sequence[NoteArray]) -> NDArray[np.int64]:
+def find_parts(notes: NoteArray, parts: Sequence[NoteArray]) -> IntArray:
     """Return the number of the part that plays each note, by what the parts played before. [N]
 
     A note goes to the part with the most notes like it: of similar pitch and duration, in the same
@@ -337,7 +372,7 @@ def find_parts(notes: NoteArray, parts: Sequence[NoteArray]) -> NDArray[np.int64
     return fits[:, place, pitch, length].argmax(axis=0)
 
 
-def _features(notes: NoteArray) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _features(notes: NoteArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return place, pitch and half octave of the duration of each note. [N] each"""
     order = np.lexsort((notes["pitch"], notes["onset"]))
     begins = np.diff(notes["onset"][order], prepend=-1) > 0

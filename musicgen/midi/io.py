@@ -1,4 +1,4 @@
-"""Conversion of MIDI files, and of other libraries' objects, to and from `Score`."""
+"""Scores from and to MIDI files, other libraries' objects, and sound."""
 
 import io
 import os
@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 import symusic
+from numpy.typing import NDArray
 
-from musicgen.errors import UserError, errors_name
-from musicgen.files import write_bytes
+from musicgen.errors import ParameterError, UserError, errors_name
+from musicgen.files import atomic_path, write_bytes
 from musicgen.midi.events import KEY_SIGNATURE, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, read_text
 from musicgen.midi.scan import scan_file
 from musicgen.midi.score import (
@@ -26,11 +27,13 @@ from musicgen.midi.score import (
     notes_from,
     sort_notes,
 )
-from musicgen.midi.tracks import TrackContent, file_parts, open_file
+from musicgen.midi.tracks import file_parts, open_file
 from musicgen.package_data import own_or_example
 from musicgen.plugins import reader, suffixes
 from musicgen.text import pluralize
+from musicgen.validation import check_int
 
+SAMPLE_RATE = 44_100  # Hz
 MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi", ".smf"})
 _SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
 
@@ -77,45 +80,32 @@ def loads(data: bytes) -> Score:
 
     `Score.repairs` lists what was changed.
     """
-    ticks_per_beat, contents, file_repairs = _read_tracks(data)
+    file = scan_file(data) or open_file(data)
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-    events = (each for content in contents for each in content.metas)
+    events = (each for track in file.tracks for each in track.metas)
     for tick, kind, value in sorted(events, key=itemgetter(0)):
         metas[kind].append((tick, value))
     tempos = [(tick, 60e6 / int.from_bytes(x[:3], "big")) for tick, x in metas[TEMPO_CHANGE]]
-    # A denominator is a power of two in the file; past 64ths it is damage. Programs that know no
-    # metre write 1/4; as an upbeat it is a bar that the next signature cuts short.
+    # A denominator is a power of two in the file; past 64ths it is damage. Software without time
+    # signatures writes 1/4; as an upbeat it is a bar that the next signature cuts short.
     signatures = [(tick, x[0], 1 << x[1]) for tick, x in metas[TIME_SIGNATURE]]
     valid = [TimeSignature(*each) for each in signatures if each[1] > 1 and each[2] <= 64]
-    keys = [(tick, (x[0] + 128) % 256 - 128) for tick, x in metas[KEY_SIGNATURE]]
-    markers = [Marker(tick, read_text(text)) for tick, text in metas[MARKER] if text]
-    repairs = {
-        "notes without an end closed": sum(each.num_unended for each in contents),
+    counts = {
+        "notes without an end closed": sum(track.num_unended for track in file.tracks),
         "metres of one beat or past 64ths left out": len(signatures) - len(valid),
         "notes under the sustain pedal, which is not heard": sum(
-            each.num_pedalled for each in contents
+            track.num_pedalled for track in file.tracks
         ),
     }
     return Score(
-        ticks_per_beat,
-        [track for _, _, track in file_parts(contents)],
+        file.ticks_per_beat,
+        [track for _, _, track in file_parts(file.tracks)],
         np.array(tempos, TEMPO),
         valid,
-        markers,
-        [*file_repairs, *(pluralize(count, repair) for repair, count in repairs.items() if count)],
-        [KeySignature(*each) for each in keys],
+        [Marker(tick, read_text(text)) for tick, text in metas[MARKER] if text],
+        [*file.repairs, *(pluralize(count, what) for what, count in counts.items() if count)],
+        [KeySignature(tick, (x[0] + 128) % 256 - 128) for tick, x in metas[KEY_SIGNATURE]],
     )
-
-
-def _read_tracks(data: bytes) -> tuple[int, list[TrackContent], list[str]]:
-    """Return the ticks per beat of a file, its tracks, and how the file was repaired."""
-    scanned = scan_file(data)
-    if scanned is not None:
-        return *scanned, []
-    file = open_file(data)
-    for state in file.tracks:
-        state.end_notes(4 * file.ticks_per_beat)
-    return file.ticks_per_beat, [state.content for state in file.tracks], file.repairs
 
 
 def write(score: Score, path: str | Path) -> None:
@@ -213,6 +203,21 @@ def divide_book(path: Path) -> list[Path]:
     return [path] if divide is None else divide(path)
 
 
+def program_number(program: int | str) -> int:
+    """Return a General MIDI program, 0 to 127, by number or by name, such as `Violin`."""
+    if isinstance(program, str) and not program.isdigit():
+        from pretty_midi import instrument_name_to_program  # takes a while to import
+
+        try:
+            return int(instrument_name_to_program(program))
+        except ValueError:
+            expected = "expected 0 to 127, or a name of General MIDI such as Acoustic Grand Piano"
+            raise ParameterError("program", program, expected) from None
+    number = int(program) if isinstance(program, str) else program
+    check_int("program", number, 0, maximum=127)
+    return number
+
+
 def as_score(music: Any) -> Score:
     """Convert an object of miditoolkit, muspy or pretty_midi to a `Score`; a Score stays itself."""
     if isinstance(music, Score):
@@ -260,3 +265,32 @@ def _from_muspy(music: Any) -> Score:
         sorted(Marker(each.time, str(each.annotation)) for each in music.annotations),
         key_signatures=sorted(KeySignature(at, (fifths + 6) % 12 - 6) for at, fifths in keys),
     )
+
+
+class Soundfont:
+    """A soundfont file (.sf2 or .sf3), which gives each General MIDI program its sound."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open the file; raise `UserError` if it is no soundfont."""
+        path = Path(path).expanduser()
+        try:
+            path.open("rb").close()
+            self._synthesizer: Any = symusic.Synthesizer(path, SAMPLE_RATE)
+        except (OSError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no soundfont"
+            raise UserError(
+                f"{path}: cannot be read ({reason}); give a General MIDI soundfont, a .sf2 file"
+            ) from None
+
+    def render(self, score: Score) -> NDArray[np.float32]:
+        """Return the sound in stereo [2, N]; loud passages may exceed ±1."""
+        if not score.num_notes:
+            return np.zeros((2, 0), np.float32)
+        return self._synthesizer.render(symusic.Score.from_midi(dumps(score)), True)
+
+    def write_wav(self, score: Score, path: str | Path) -> None:
+        """Write a WAV file of 16 bits, atomically; music that would clip is made softer."""
+        sound = self.render(score)
+        loudest = float(np.abs(sound).max(initial=0)) / (1 - 2**-15)  # as 2^15 - 1
+        with atomic_path(path) as temporary:
+            symusic.dump_wav(str(temporary), sound / max(1.0, loudest), SAMPLE_RATE, True)

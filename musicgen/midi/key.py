@@ -1,13 +1,12 @@
-"""The key of music, found from its notes, and its spelling."""
+"""Keys and their spelling, and printed chord symbols, such as Am7 or F#dim/A."""
 
+import re
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.errors import ParameterError
-from musicgen.midi.roles import pitched_notes
-from musicgen.midi.score import NoteArray, Score
+from musicgen.midi.score import FloatArray, NoteArray, Score, pitched_notes
 
 _SCALE = {True: (0, 2, 4, 5, 7, 9, 11), False: (0, 2, 3, 5, 7, 8, 10)}  # major, natural minor
 # Probe-tone ratings of the pitch classes from the tonic on (Krumhansl & Kessler 1982).
@@ -15,8 +14,31 @@ _PROFILES = {
     True: (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88),
     False: (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17),
 }
-# From F flat to B sharp.
-_FIFTHS = [note + sign for sign in ("b", "", "#") for note in "FCGDAEB"]
+_LETTERS = "FCGDAEB"  # ascending fifths
+_FIFTHS = [letter + sign for sign in ("b", "", "#") for letter in _LETTERS]  # F flat to B sharp
+
+_MAJOR, _MINOR = r"(?:[Mm]ajor|[Mm]aj|ma|M|Δ|\^)", r"(?:[Mm]inor|[Mm]in|mi|m|-)"
+_SEVENTH = r"(?:7|9|11|13)"
+_TENSIONS = r"(?:(?:add|no|[b#+-])(?:2|3|4|5|6|9|11|13))*"
+# What follows the root, by quality; the first match decides. Tensions are left out. Sixths and
+# ninths without a seventh are triads, for the markers have no sixths.
+CHORD_SPELLINGS = {
+    "sus2": rf"{_SEVENTH}?sus[29]",
+    "sus4": rf"4|{_SEVENTH}?sus4?{_TENSIONS}",
+    "/o7": rf"ø7?|h7|0|/o7|{_MINOR}{_SEVENTH}[b-]5",
+    "o7": r"(?:dim|o|°)[79]",
+    "o": rf"dim|o|°|{_MINOR}[b-]5",
+    "+": r"aug|\+5?|#5",
+    "m7": rf"{_MINOR}{_SEVENTH}{_TENSIONS}",
+    "m": rf"{_MINOR}(?:6/9|69|6|/?{_MAJOR}{_SEVENTH})?{_TENSIONS}",
+    "M7": rf"(?:{_MAJOR}{_SEVENTH}|Δ|\^){_TENSIONS}",
+    "7": rf"(?:(?:aug|\+|dom)?{_SEVENTH}\+?|7?alt){_TENSIONS}(?:alt)?",
+    "M": rf"{_MAJOR}?(?:2|5|6/9|69|6)?{_TENSIONS}",
+}
+_LONGEST = 40  # characters
+NO_CHORDS = ("NC", "N.C.", "N.C", "n.c.", "N", "none")
+_SYMBOL = re.compile(r"([A-G][#b]?)(.*?)(?:/([A-G][#b]?))?")
+_PLAIN = str.maketrans({"♯": "#", "♭": "b", "−": "-", "△": "Δ", " ": None})
 
 
 class Key(NamedTuple):
@@ -68,7 +90,7 @@ def find_key(notes: NoteArray, fifths: int | None = None) -> Key | None:
     (Krumhansl & Schmuckler; Krumhansl 1990, "Cognitive foundations of musical pitch", chapter 4).
 
     Args:
-        fifths: of the key signature, whose major and minor key are compared; None: all keys are.
+        fifths: a key signature, which limits the choice to its major and minor key.
     """
     weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
     if weights.std() == 0:
@@ -88,8 +110,8 @@ def note_names(score: Score) -> tuple[str, ...] | None:
     return None if key is None else spelling(key.fifths)
 
 
-def key_fits() -> NDArray[np.float64]:
-    """Return what the durations of pitch classes are multiplied by for each of `KEYS`. [24, 12]
+def key_fits() -> FloatArray:
+    """Return a matrix whose product with the durations of pitch classes rates `KEYS`. [24, 12]
 
     The products have the order of the correlations of `find_key`.
     """
@@ -107,9 +129,43 @@ def key_fifths(name: object) -> int:
     """Return the sharps, or as a negative number flats, of a key such as Eb, F#m or -3.
 
     Raises:
-        ParameterError: it names none.
+        ParameterError: it is no key.
     """
     keys = fifths_of_keys()
     if str(name) not in keys:
         raise ParameterError("key", name, "expected a key such as C, Eb, F#m, or fifths from -7")
     return keys[str(name)]
+
+
+def chord_marker(symbol: str) -> str | None:
+    """Return the marker of a chord symbol, such as `A_m7_E` for Am7/E; None if it is no chord."""
+    if len(symbol) > _LONGEST:
+        return None
+    plain = symbol.translate(_PLAIN)
+    if plain.startswith("("):  # a chord that may be left out
+        plain = plain[1:].removesuffix(")")
+    if plain in NO_CHORDS:
+        return "N_N_N"
+    match = _SYMBOL.fullmatch(plain)
+    if match is None:
+        return None
+    root, ending, bass = match.groups()
+    ending = re.sub(r"[(),]", "", ending)
+    for quality, endings in CHORD_SPELLINGS.items():
+        if re.fullmatch(endings, ending):
+            return f"{root}_{quality}_{bass or root}"
+    return None
+
+
+def transposed_marker(marker: str, fifths: int) -> str:
+    """Return the marker of a chord that is transposed and spelled by a number of fifths."""
+    root, quality, bass = marker.split("_")
+    if root == "N":
+        return marker
+    return f"{_transposed(root, fifths)}_{quality}_{_transposed(bass, fifths)}"
+
+
+def _transposed(note: str, fifths: int) -> str:
+    signs = note.count("#") - note.count("b")
+    signs, place = divmod(_LETTERS.index(note[0]) + 7 * signs + fifths, 7)
+    return _LETTERS[place] + ("#" * signs if signs > 0 else "b" * -signs)

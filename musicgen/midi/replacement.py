@@ -7,16 +7,8 @@ from itertools import chain
 from musicgen.errors import UserError
 from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, number_bytes, read_text
 from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
-from musicgen.midi.score import Marker, Score, Track
-from musicgen.midi.tracks import (
-    WHEEL,
-    ChannelProgram,
-    MidiFile,
-    Note,
-    TrackState,
-    file_parts,
-    open_file,
-)
+from musicgen.midi.score import Marker, Score
+from musicgen.midi.tracks import WHEEL, MidiFile, Note, TrackState, file_parts, open_file
 
 
 def replace_notes(
@@ -38,127 +30,105 @@ def replace_notes(
         UserError: there are too few channels for the new tracks.
     """
     file = open_file(data)
-    for state in file.tracks:
-        state.end_notes(4 * file.ticks_per_beat)  # as `loads` does
-    replacement = _Replacement(file, keeps_pedal)
-    parts = file_parts([state.content for state in file.tracks])
-    for i, track in enumerate(new.tracks):
-        if i < len(old.tracks) and len(old.tracks[i].notes):
-            number, keys, part = next(parts)
-            replacement.replace_part(file.tracks[number], keys, part, track)
-        elif len(track.notes):
-            replacement.add_track(track)
-    found = set[Marker]()
-    for state in file.tracks:
-        found |= replacement.keep_events(state, new.markers, span)
-    replacement.add_markers({*new.markers} - found)
-    return as_file(file, replacement.file_tracks())
+    replacement = _Replacement(file, span, keeps_pedal)
+    replacement.write_notes(old, new)
+    kept = set[Marker]()
+    for number in range(len(file.tracks)):
+        kept |= replacement.keep_events(number, new.markers)
+    for tick, text in sorted({*new.markers} - kept):
+        value = text.encode()
+        message = (META, MARKER, *number_bytes(len(value)), *value)
+        replacement.tracks[0].add(tick, OTHER, message)
+    return as_file(file, replacement.tracks)
 
 
 class _Replacement:
     """The tracks of a file while they are written anew.
 
     Attributes:
-        keeps_pedal: whether pedals stay as they are.
-        tracks: what is written, by the state of the track in the file.
-        added: tracks that the file does not have.
-        changed: the channels of each track whose notes change.
+        tracks: what is written: the tracks of the file, and then new ones.
+        changed: the channels of each track of the file whose notes change.
         removed: the events of notes that are not written.
     """
 
-    def __init__(self, file: MidiFile, keeps_pedal: bool) -> None:
-        self.keeps_pedal = keeps_pedal
-        self.tracks = {state: FileTrack(end_of_track=state.tick) for state in file.tracks}
-        self.added = list[FileTrack]()
-        self.changed = {state: set[int]() for state in file.tracks}
+    def __init__(self, file: MidiFile, span: tuple[int, float], keeps_pedal: bool) -> None:
+        self.file, self.span, self.keeps_pedal = file, span, keeps_pedal
+        self.tracks = [FileTrack(state.tick) for state in file.tracks]
+        self.changed = [set[int]() for _ in file.tracks]
         self.removed = set[Event]()
-        used = {DRUM_CHANNEL}
-        for state in file.tracks:
-            used |= {*state.content.programs, *state.struck}
-        self._free_channels = [channel for channel in range(16) if channel not in used]
 
-    def replace_part(
-        self, state: TrackState, keys: Sequence[ChannelProgram], part: Track, track: Track
-    ) -> None:
-        """Write the notes of `track` in place of those of a part of the file."""
-        new_notes = Counter(track.notes.tolist())
-        if new_notes != Counter(part.notes.tolist()):
-            self.changed[state] |= {channel for channel, _ in keys}
-        for note in chain.from_iterable(state.notes[key] for key in keys):
-            if new_notes[note.values] > 0:
-                new_notes[note.values] -= 1
-            else:
-                self.removed |= {note.begin, note.end or note.begin}
-        _play(self.tracks[state], new_notes.elements(), keys[0][0], part.program, state)
+    def write_notes(self, old: Score, new: Score) -> None:
+        """Write the notes of `new` in place of those of the parts of the file."""
+        states = self.file.tracks
+        used = {DRUM_CHANNEL}.union(*(state.programs for state in states))
+        used = used.union(*(state.struck for state in states))
+        free = [channel for channel in range(16) if channel not in used]
+        parts = file_parts(states)
+        for i, track in enumerate(new.tracks):
+            if i < len(old.tracks) and len(old.tracks[i].notes):
+                number, keys, part = next(parts)
+                state, (channel, _) = states[number], keys[0]
+                new_notes = Counter(track.notes.tolist())
+                if new_notes != Counter(part.notes.tolist()):
+                    self.changed[number] |= {channel for channel, _ in keys}
+                for note, begin, end in chain.from_iterable(state.played[key] for key in keys):
+                    if new_notes[note] > 0:
+                        new_notes[note] -= 1
+                    else:
+                        self.removed |= {begin, end or begin}
+                _play(self.tracks[number], new_notes.elements(), channel, part.program, state)
+            elif len(track.notes):
+                if not (track.is_drum or free):
+                    raise UserError("it leaves too few MIDI channels for what is written")
+                channel = DRUM_CHANNEL if track.is_drum else free.pop(0)
+                self.tracks.append(FileTrack.of(track, channel))
+                self.tracks[-1].add_notes(channel, track.notes.tolist())
 
-    def add_track(self, track: Track) -> None:
-        """Write a track that the file does not have."""
-        if not (track.is_drum or self._free_channels):
-            raise UserError("it leaves too few MIDI channels for what is written")
-        channel = DRUM_CHANNEL if track.is_drum else self._free_channels.pop(0)
-        self.added.append(FileTrack.of(track, channel))
-        self.added[-1].add_notes(channel, track.notes.tolist())
-
-    def keep_events(
-        self, state: TrackState, markers: Sequence[Marker], span: tuple[int, float]
-    ) -> set[Marker]:
+    def keep_events(self, number: int, markers: Sequence[Marker]) -> set[Marker]:
         """Write the events of a track that stay; return the markers among them.
 
         A marker stays if it is one of `markers`.
         """
-        file_track, found = self.tracks[state], set[Marker]()
+        state, file_track, kept = self.file.tracks[number], self.tracks[number], set[Marker]()
         # The channels of a track without notes belong to other tracks.
-        others = set[int]().union(*self.changed.values()) - state.struck.keys()
-        channels = self.changed[state] | others
-        self._rest(state, channels, span)
+        others = set[int]().union(*self.changed) - state.struck.keys()
+        channels = self.changed[number] | others
+        self._rest(state, file_track, channels)
         before = TrackState()  # of pedals and bends
         for event in state.events:
             before.read([event])
-            controls = [key for key, held in before.held.items() if held == event]
-            presses = any(self._belongs_to_notes(key, channels) for key in controls)
-            if event in self.removed or (presses and span[0] <= event.tick < span[1]):
+            presses = any(
+                held is event and self._belongs_to_notes(key, channels)
+                for key, held in before.held.items()
+            )
+            if event in self.removed or (presses and self.span[0] <= event.tick < self.span[1]):
                 continue
             if event.status == META and event.meta[0] == MARKER:
                 marker = Marker(event.tick, read_text(event.meta[1]))
                 if marker not in markers:
                     continue
-                found.add(marker)
+                kept.add(marker)
             file_track.add(event.tick, OTHER, event.message)
-        self._end_notes(state, channels)
-        return found
+        # Notes of changed channels that have no end in the file get one.
+        for (onset, duration, *_), begin, end in chain.from_iterable(state.played.values()):
+            if end is None and begin.channel in channels and begin not in self.removed:
+                file_track.add(onset + duration, OTHER, (0x80 | begin.channel, *begin.content))
+        return kept
 
     def _belongs_to_notes(self, key: tuple[int, int], channels: set[int]) -> bool:
         """Return whether a pedal or wheel, by channel and controller, is that of changed notes."""
         channel, control = key
         return channel in channels and (control == WHEEL or not self.keeps_pedal)
 
-    def _rest(self, state: TrackState, channels: set[int], span: tuple[int, float]) -> None:
+    def _rest(self, state: TrackState, file_track: FileTrack, channels: set[int]) -> None:
         """Release pedals and bends of channels where the span begins; press them at its end."""
-        for edge, is_end in zip(span, (False, True), strict=True):
+        for edge, is_end in zip(self.span, (False, True), strict=True):
             before = TrackState()
             before.read(event for event in state.events if event.tick <= edge)
             for key, event in before.held.items():
                 if self._belongs_to_notes(key, channels) and event.tick < edge < state.tick:
                     pressed = event.message if is_end else at_rest(*key)
-                    self.tracks[state].add(int(edge), OFF, pressed)
-
-    def _end_notes(self, state: TrackState, channels: set[int]) -> None:
-        """Write an end for the notes of changed channels that have none in the file."""
-        for note in chain.from_iterable(state.notes.values()):
-            begin = note.begin
-            if note.end is None and begin.channel in channels and begin not in self.removed:
-                end = sum(note.values[:2])  # onset and duration
-                self.tracks[state].add(end, OTHER, (0x80 | begin.channel, *begin.content))
-
-    def add_markers(self, markers: Iterable[Marker]) -> None:
-        """Write markers to the first track."""
-        for tick, text in sorted(markers):
-            value = text.encode()
-            message = (META, MARKER, *number_bytes(len(value)), *value)
-            self.file_tracks()[0].add(tick, OTHER, message)
-
-    def file_tracks(self) -> list[FileTrack]:
-        return [*self.tracks.values(), *self.added]
+                    file_track.add(int(edge), OFF, pressed)
 
 
 def _play(

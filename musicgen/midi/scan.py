@@ -1,42 +1,34 @@
-"""Quick reading of intact MIDI files, without a Python object for each event."""
+"""Quick reading of intact MIDI files, without a Python object per event."""
 
 import struct
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi.event_arrays import Bytes, EventArrays, Indices, find_events_at_once
-from musicgen.midi.events import SYSEX
-from musicgen.midi.score import NOTE, NoteArray, sort_notes
+from musicgen.midi.events import SYSEX, Bytes, EventArrays, find_events_at_once
+from musicgen.midi.score import NOTE, IntArray, NoteArray, sort_notes
 from musicgen.midi.tracks import (
     BANK,
     DRUM_BANK,
     MAX_TRACKS,
+    PEDAL_DOWN,
     SUSTAIN,
-    TrackContent,
+    MidiFile,
+    TrackState,
     drum_part,
     has_meaning,
     length_without_end,
 )
 
-_NO_VALUE = -1  # of a program or a controller that has not changed yet
+_NO_PROGRAM = -1  # before the first change
 # A number that sorts events by key (channel and pitch) has the index of the event in its low bits.
 _INDEX_BITS = 32
 _INDEX = (1 << _INDEX_BITS) - 1
 
 
-class _NoteEvents(NamedTuple):
-    """Indices of events: of those that begin and end notes, and of beginnings without an end."""
-
-    begin: Indices
-    end: Indices
-    unended: Indices
-
-
-def scan_file(data: bytes) -> tuple[int, list[TrackContent]] | None:
-    """Return the ticks per beat and the tracks of an intact MIDI file.
+def scan_file(data: bytes) -> MidiFile | None:
+    """Return an intact MIDI file as `open_file` does, with tracks that have no events.
 
     Returns:
         None if anything is damaged or in an unusual place: `open_file` then finds out what it is.
@@ -46,29 +38,38 @@ def scan_file(data: bytes) -> tuple[int, list[TrackContent]] | None:
     form, count, division = struct.unpack(">HHH", data[8:14])
     chunks = _find_tracks(data)
     is_usual = form == 1 or (form == 0 and count == 1)
-    if not is_usual or division not in range(1, 0x8000) or len(chunks) != count:
-        return None
-    if not 0 < count <= MAX_TRACKS:
+    if not is_usual or not 0 < division < 0x8000 or not 0 < len(chunks) == count <= MAX_TRACKS:
         return None
     events = find_events_at_once(data, chunks)
     if events is None:
         return None
-    contents = [TrackContent() for _ in chunks]
-    if not _add_long_events(contents, events):
+    tracks = [TrackState(start) for start, _ in chunks]
+    if not _add_long_events(tracks, events):
         return None
-    _add_programs(contents, events)
-    found = _find_notes(events)
-    begin, duration = found.begin, events.tick.take(found.end) - events.tick.take(found.begin)
-    if len(found.unended):
-        begin, duration = _with_unended(contents, events, found, duration, 4 * division)
-    first_note = _add_notes(contents, events, begin, duration) if len(begin) else {}
-    _add_banks(contents, events, first_note)
-    _count_pedalled(contents, events, found.end)
-    return division, contents
+    changes = (events.kind == 0xC0).nonzero()[0]
+    changed, programs = events.channel.take(changes).tolist(), events.first.take(changes).tolist()
+    for channel, program in zip(changed, programs, strict=True):
+        tracks[channel // 16].first_programs.setdefault(channel % 16, program)
+        tracks[channel // 16].programs[channel % 16] = program
+    begin, end, unended = _find_notes(events)
+    duration = events.tick.take(end) - events.tick.take(begin)
+    if len(unended):
+        begin, duration = _with_unended(tracks, events, begin, end, unended, 4 * division)
+    first_note = _add_notes(tracks, events, changes, begin, duration) if len(begin) else {}
+    controllers = (events.kind == 0xB0).nonzero()[0]
+    numbers = events.first.take(controllers)
+    banks = controllers[numbers == BANK]  # those before the first notes of their channels count
+    for index, channel, bank in zip(
+        banks.tolist(), events.channel[banks].tolist(), events.second[banks].tolist(), strict=True
+    ):
+        if index < first_note.get(channel, len(events.tick)):
+            tracks[channel // 16].banks[channel % 16, BANK] = bank
+    _count_pedalled(tracks, events, controllers[numbers == SUSTAIN], end)
+    return MidiFile(data, form, division, tracks, b"", [])
 
 
 def _find_tracks(data: bytes) -> list[tuple[int, int]]:
-    """Return where the tracks of a file begin and end; none if one is cut short."""
+    """Return where the tracks of a file begin and end; an empty list if one is cut short."""
     tracks, start = list[tuple[int, int]](), 14
     while start + 8 <= len(data):
         end = start + 8 + int.from_bytes(data[start + 4 : start + 8], "big")
@@ -80,44 +81,30 @@ def _find_tracks(data: bytes) -> list[tuple[int, int]]:
     return tracks
 
 
-def _add_long_events(contents: list[TrackContent], events: EventArrays) -> bool:
+def _add_long_events(tracks: list[TrackState], events: EventArrays) -> bool:
     """Add meta events and messages that select drums; return False if one has no meaning."""
-    ticks = events.tick.take([each.event for each in events.long_events]).tolist()
+    ticks = events.tick.take([index for index, *_ in events.long_events]).tolist()
     for tick, (_, track, kind, value) in zip(ticks, events.long_events, strict=True):
         if kind is None:
             channel = drum_part(value)
             if channel is not None:
-                contents[track].banks[channel, SYSEX] = DRUM_BANK
+                tracks[track].banks[channel, SYSEX] = DRUM_BANK
         elif has_meaning(kind, value):
-            contents[track].metas.append((tick, kind, value))
+            tracks[track].metas.append((tick, kind, value))
         else:
             return False
     return True
 
 
-def _add_programs(contents: list[TrackContent], events: EventArrays) -> None:
-    at = events.programs
-    for index, program in zip(events.channel[at].tolist(), events.first[at].tolist(), strict=True):
-        track, channel = divmod(index, 16)
-        contents[track].first_programs.setdefault(channel, program)
-        contents[track].programs[channel] = program
+def _find_notes(events: EventArrays) -> tuple[IntArray, IntArray, IntArray]:
+    """Find the notes of each channel and pitch; an end is that of the note that began first.
 
-
-def _add_banks(
-    contents: list[TrackContent], events: EventArrays, first_note: dict[int, int]
-) -> None:
-    """Add banks before the first notes of their channels."""
-    at = events.controls(BANK)
-    banks = zip(events.channel[at].tolist(), at.tolist(), events.second[at].tolist(), strict=True)
-    for channel, index, bank in banks:
-        if index < first_note.get(channel, len(events.tick)):
-            contents[channel // 16].banks[channel % 16, BANK] = bank
-
-
-def _find_notes(events: EventArrays) -> _NoteEvents:
-    """Find the notes of each key: of its notes that sound, an end is that of the earliest."""
-    is_on = (events.status & 0xF0 == 0x90) & (events.second > 0)
-    is_end = (events.status < 0xA0) ^ is_on
+    Returns:
+        Indices of the events that begin notes and of those that end them, and of beginnings without
+        an end.
+    """
+    is_on = (events.kind == 0x90) & (events.second > 0)
+    is_end = (events.kind < 0xA0) ^ is_on
     key = events.channel * 128 + events.first
     numbers = (key << _INDEX_BITS) + np.arange(len(key))
     begin = numbers.take(is_on.nonzero()[0])
@@ -128,16 +115,18 @@ def _find_notes(events: EventArrays) -> _NoteEvents:
     if len(begin) == len(end):
         have_same_key = begin >> _INDEX_BITS == end >> _INDEX_BITS
         if (have_same_key & (begin < end)).all():
-            return _NoteEvents(begin & _INDEX, end & _INDEX, begin[:0])
+            return begin & _INDEX, end & _INDEX, begin[:0]
     return _find_unequal_notes(np.sort(np.concatenate([begin, end])), is_on)
 
 
-def _find_unequal_notes(numbers: Indices, is_on: NDArray[np.bool_]) -> _NoteEvents:
-    """Find the notes where some have no end, or some ends no note.
+def _find_unequal_notes(
+    numbers: IntArray, is_on: NDArray[np.bool_]
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Find notes as `_find_notes` does, where some have no end, or some ends no note.
 
     Args:
         numbers: key and index of the events that begin and end notes, sorted.
-        is_on: of all events, which begin notes.
+        is_on: which of all events begin notes.
     """
     at, key = numbers & _INDEX, numbers >> _INDEX_BITS
     on = is_on.take(at)
@@ -154,39 +143,47 @@ def _find_unequal_notes(numbers: Indices, is_on: NDArray[np.bool_]) -> _NoteEven
     # In each key, the first beginnings have the ends in the same order.
     num_on = np.cumsum(on) - np.repeat(np.concatenate([[0], np.cumsum(on)[starts[1:] - 1]]), sizes)
     has_end = on & (num_on <= np.repeat(np.add.reduceat(is_end, starts, dtype=np.int64), sizes))
-    return _NoteEvents(at[has_end], at[is_end], at[on & ~has_end])
+    return at[has_end], at[is_end], at[on & ~has_end]
 
 
-def _values_at(
-    at: Indices, channels: Indices, changes: Indices, values: NDArray[Any], events: EventArrays
-) -> Indices:
-    """Return for each of some events the value of the last change before it in its channel.
+def _with_unended(
+    tracks: list[TrackState],
+    events: EventArrays,
+    begin: IntArray,
+    end: IntArray,
+    unended: IntArray,
+    longest: int,
+) -> tuple[IntArray, IntArray]:
+    """Return the beginnings and durations of all notes, channel after channel.
 
-    Events before the first change have `_NO_VALUE`.
-
-    Args:
-        at: indices of events, of the channels `channels`.
-        changes: indices of the changes, ascending.
-        values: of the changes.
+    Notes without an end get one, and are counted.
     """
-    found = np.full(len(at), _NO_VALUE)
-    channel_of_change = events.channel.take(changes)
-    for channel in set(channel_of_change.tolist()):
-        own = channel_of_change == channel
-        edges = np.concatenate([[0], changes[own], [len(events.tick)]])
-        of_changes = np.concatenate([[_NO_VALUE], values[own]])
-        value = of_changes.repeat(edges[1:] - edges[:-1])  # of each event
-        here = (channels == channel).nonzero()[0]
-        found[here] = value.take(at.take(here))
-    return found
+    last = events.tick[events.ends]
+    key = events.channel * 128 + events.first
+    closed = []
+    for at in unended.tolist():
+        track = events.channel[at] // 16
+        tracks[track].num_unended += 1
+        ends = np.sort(events.tick[end[key[end] == key[at]]])
+        onset = int(events.tick[at])
+        closed.append(length_without_end(onset, ends.tolist(), int(last[track]), longest))
+    duration = np.append(events.tick[end] - events.tick[begin], closed)
+    begin = np.append(begin, unended)
+    order = np.argsort(events.channel.take(begin), kind="stable")
+    return begin.take(order), duration.take(order)
 
 
 def _add_notes(
-    contents: list[TrackContent], events: EventArrays, begin: Indices, duration: Indices
+    tracks: list[TrackState],
+    events: EventArrays,
+    changes: IntArray,
+    begin: IntArray,
+    duration: IntArray,
 ) -> dict[int, int]:
     """Add notes by channel and program; return the index of the first note of each channel.
 
     Args:
+        changes: indices of the changes of program.
         begin: indices of the events that begin the notes, channel after channel.
         duration: of the notes, in ticks.
     """
@@ -194,13 +191,12 @@ def _add_notes(
     starts = _starts(channel)
     channels = channel.take(starts).tolist()
     first_note = dict(zip(channels, np.minimum.reduceat(begin, starts).tolist(), strict=True))
-    changes = events.programs
     changed = events.channel.take(changes).tolist()
     places = zip(changed, changes.tolist(), strict=True)
     if not any(at > first_note.get(each, at) for each, at in places):
-        programs = [contents[each // 16].programs.get(each % 16, _NO_VALUE) for each in channels]
+        programs = [tracks[each // 16].programs.get(each % 16, _NO_PROGRAM) for each in channels]
     else:  # amid notes
-        program = _values_at(begin, channel, changes, events.first.take(changes), events)
+        program = _programs_at(begin, changes, events)
         order = np.lexsort((program, channel))
         begin, duration, program = begin.take(order), duration.take(order), program.take(order)
         starts = _starts(channel * 256 + program)
@@ -208,19 +204,37 @@ def _add_notes(
     pitch, velocity = events.first.take(begin), events.second.take(begin)
     notes = _sorted_parts(events.tick.take(begin), pitch, duration, velocity, starts)
     for each, program, part in zip(channels, programs, notes, strict=True):
-        content, own = contents[each // 16], each % 16
-        content.channels.add(own)
-        content.notes[own, None if program == _NO_VALUE else program] = part
+        track, own, last_onset = tracks[each // 16], each % 16, int(part["onset"][-1])
+        track.struck[own] = max(last_onset, track.struck.get(own, 0))
+        track.notes[own, None if program == _NO_PROGRAM else program] = part
     return first_note
 
 
-def _starts(parts: Indices) -> Indices:
+def _programs_at(at: IntArray, changes: IntArray, events: EventArrays) -> IntArray:
+    """Return the program of each event's channel, `_NO_PROGRAM` before its first change.
+
+    Args:
+        at: indices of the events.
+        changes: indices of the changes of program.
+    """
+    # A place sorts events by channel, then by time; the first place is before all of them.
+    channel, size = events.channel, len(events.tick)
+    places = channel.take(changes) * size + changes
+    order = places.argsort()
+    places = np.append(-1, places.take(order))
+    programs = np.append(_NO_PROGRAM, events.first.take(changes.take(order)).astype(np.int64))
+    last = places.searchsorted(channel.take(at) * size + at) - 1
+    is_same_channel = places.take(last) // size == channel.take(at)
+    return np.where(is_same_channel, programs.take(last), _NO_PROGRAM)
+
+
+def _starts(parts: IntArray) -> IntArray:
     """Return the indices at which another part begins."""
     return np.append(0, (parts[1:] != parts[:-1]).nonzero()[0] + 1)
 
 
 def _sorted_parts(
-    onset: Indices, pitch: Bytes, duration: Indices, velocity: Bytes, starts: Indices
+    onset: IntArray, pitch: Bytes, duration: IntArray, velocity: Bytes, starts: IntArray
 ) -> list[NoteArray]:
     """Return the notes of each part, sorted as `sort_notes` does.
 
@@ -249,9 +263,10 @@ def _sorted_parts(
     return [notes[span] for span in spans]
 
 
-def _count_pedalled(contents: list[TrackContent], events: EventArrays, end: Indices) -> None:
+def _count_pedalled(
+    tracks: list[TrackState], events: EventArrays, pedals: IntArray, end: IntArray
+) -> None:
     """Count the notes that end while the pedal of their channel is down."""
-    pedals = events.controls(SUSTAIN)
     channels = events.channel.take(pedals)
     is_end = np.zeros(len(events.tick), bool)
     is_end[end] = True
@@ -260,30 +275,5 @@ def _count_pedalled(contents: list[TrackContent], events: EventArrays, end: Indi
         ends = (is_end & (events.channel == channel)).nonzero()[0]
         places = ends.searchsorted(changes)
         until_next = np.append(places[1:], len(ends)) - places
-        is_down = events.second.take(changes) >= 64
-        contents[channel // 16].num_pedalled += int(until_next[is_down].sum())
-
-
-def _with_unended(
-    contents: list[TrackContent],
-    events: EventArrays,
-    found: _NoteEvents,
-    duration: Indices,
-    longest: int,
-) -> tuple[Indices, Indices]:
-    """Return the beginnings and durations of all notes, channel after channel.
-
-    Notes without an end get one, and are counted.
-    """
-    last = events.tick[events.ends]
-    key = events.channel * 128 + events.first
-    closed = []
-    for at in found.unended.tolist():
-        track = events.channel[at] // 16
-        contents[track].num_unended += 1
-        ends = np.sort(events.tick[found.end[key[found.end] == key[at]]])
-        onset = int(events.tick[at])
-        closed.append(length_without_end(onset, ends.tolist(), int(last[track]), longest))
-    begin, duration = np.append(found.begin, found.unended), np.append(duration, closed)
-    order = np.argsort(events.channel.take(begin), kind="stable")
-    return begin.take(order), duration.take(order)
+        is_down = events.second.take(changes) >= PEDAL_DOWN
+        tracks[channel // 16].num_pedalled += int(until_next[is_down].sum())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -32,8 +34,18 @@ TEMPO = np.dtype([("tick", "i8"), ("bpm", "f8")])
 
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 
+DRUMS = "Drums"
+PROGRAM_FAMILIES = (
+    "Piano", "Chromatic percussion", "Organ", "Guitar", "Bass", "Strings", "Ensemble", "Brass",
+    "Reed", "Pipe", "Synth lead", "Synth pad", "Synth effects", "Ethnic", "Percussive",
+    "Sound effects",
+)  # fmt: skip
+"""General MIDI's families of eight programs each, in the order of the programs."""
+
 NoteArray = NDArray[np.void]
-Move = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+Move = Callable[[IntArray], IntArray]
 """Returns new ticks of ticks."""
 
 
@@ -185,7 +197,7 @@ class Score:
         ends = (x.notes["onset"] + np.maximum(x.notes["duration"], 1) for x in self.tracks)
         return int(max((end.max(initial=0) for end in ends), default=0))
 
-    def seconds_at(self, ticks: int | NDArray[np.int64]) -> NDArray[np.float64]:
+    def seconds_at(self, ticks: int | IntArray) -> FloatArray:
         """Convert ticks to seconds, at the tempi; at 120 bpm before the first."""
         change = np.append(0, self.tempos["tick"])
         tick_length = 60 / (np.append(DEFAULT_TEMPO, self.tempos["bpm"]) * self.ticks_per_beat)
@@ -193,7 +205,7 @@ class Score:
         index = np.searchsorted(change, ticks, side="right") - 1
         return change_time[index] + (ticks - change[index]) * tick_length[index]
 
-    def bar_starts(self, max_bars: int = 4096) -> NDArray[np.int64]:
+    def bar_starts(self, max_bars: int = 4096) -> IntArray:
         """Return the ticks at which bars begin, until the last note ends. [num_bars >= 1]
 
         Every time signature has at most `max_bars`: damaged files may have gaps of millions.
@@ -277,3 +289,44 @@ class Score:
             key_signatures=inside(self.key_signatures),
         )
         return kept.moved(lambda ticks: np.maximum(ticks - start, 0))
+
+
+def role(track: Track) -> str:
+    """Return `Drums` for a drum track, otherwise the family of the track's program.
+
+    The name of a track does not count: files name the same part `Piano`, `piano` or `MELODY`.
+    """
+    return DRUMS if track.is_drum else PROGRAM_FAMILIES[track.program // 8]
+
+
+def names_drums(name: str, program: int) -> bool:
+    """Return whether a track is named as drums are, and has no instrument's program."""
+    words = r"drums?( ?(set|kit)s?)?|kit|percussion"
+    return program == 0 and re.fullmatch(words, name.strip().lower()) is not None
+
+
+def is_line(notes: NoteArray) -> bool:
+    """Return whether notes [num_notes] are a line, such as a tune: nearly all sound one by one.
+
+    A note may sound into the next, as played legato does, but not to the one after that. Up to a
+    tenth of the notes may be those of chords.
+    """
+    ordered = sort_notes(notes)
+    onset, end = ordered["onset"], ordered["onset"] + ordered["duration"]
+    together = np.diff(onset) == 0
+    held = end[:-2] > onset[2:]
+    return len(notes) > 0 and 10 * int(together.sum() + held.sum()) <= len(notes)
+
+
+def notes_by_role(score: Score) -> dict[str, NoteArray]:
+    """Return the notes of all tracks of each role, in the order of the tracks."""
+    notes: defaultdict[str, list[NoteArray]] = defaultdict(list)
+    for track in score.tracks:
+        notes[role(track)].append(track.notes)
+    return {name: join_notes(parts) for name, parts in notes.items()}
+
+
+def pitched_notes(score: Score) -> NoteArray:
+    """Return the notes of all tracks but drums, sorted. [num_notes]"""
+    tracks = [track.notes for track in score.tracks if not track.is_drum]
+    return sort_notes(join_notes(tracks))

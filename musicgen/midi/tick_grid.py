@@ -1,14 +1,8 @@
 """How the onsets of a score lie on the beats of its ticks: notated, played in tempo, or freely."""
 
-from dataclasses import dataclass
-from typing import Self
-
 import numpy as np
-from numpy.typing import NDArray
 
-from musicgen.midi.score import Score
-
-FloatArray = NDArray[np.float64]
+from musicgen.midi.score import FloatArray, Score
 
 MIN_ONSETS = 16
 """With fewer, the beats of the file are as good as any."""
@@ -27,15 +21,14 @@ DIVISIONS = (4, 3)  # of a beat
 
 def is_notated(score: Score) -> bool:
     """Return whether onsets are exactly at 64ths or triplets, as notation programs write them."""
-    return TickGrid.of(score).is_notated
+    return TickGrid(score).is_notated
 
 
-@dataclass(frozen=True)
 class TickGrid:
     """How the onsets of a score lie on the beats of its ticks.
 
-    A fit is the mean cosine of the distance to the nearest division of a beat, whose period it has:
-    1 on the divisions, and 0 on average for onsets without a relation to them.
+    A fit is the mean cosine of the distance to the nearest division of a beat, with the period of
+    the division: 1 on the divisions, and 0 on average for onsets without a relation to them.
 
     Attributes:
         fit: the better one of those to sixteenths and to triplets.
@@ -44,41 +37,28 @@ class TickGrid:
         share_on_beats: the share of onsets that are near beats.
         share_exact: the share of onsets that are exactly at sixteenths or 24ths of a beat.
         share_eighths: the share of onsets that are exactly at eighths or twelfths of a beat.
-        num_pitched: onsets of notes that are no drums, whose beats alone the network can tell.
+        num_pitched: number of onsets without drums; the network knows the beats of these only.
     """
 
-    fit: float
-    best_fit: float
-    phases: FloatArray
-    share_on_beats: float
-    share_exact: float
-    share_eighths: float
-    num_pitched: int
-
-    @classmethod
-    def of(cls, score: Score) -> Self:
+    def __init__(self, score: Score) -> None:
         onsets = [track.notes["onset"] for track in score.tracks]
         pitched = [track.notes["onset"] for track in score.tracks if not track.is_drum]
         positions = np.unique(np.concatenate([[], *onsets])) / score.ticks_per_beat
-        num_pitched = len(np.unique(np.concatenate([[], *pitched])))
         sums = {n: complex(np.exp(2j * np.pi * n * positions).sum()) for n in DIVISIONS}
         division = max(sums, key=lambda n: abs(sums[n]))
+        shift = np.angle(sums[division]) / (2 * np.pi * division)
         count = max(1, len(positions))
 
         def exact(*divisions: int) -> float:
             near = [_distance(positions, 1 / each) < 1e-9 for each in divisions]
             return float(np.any(near, axis=0).sum() / count)
 
-        shift = np.angle(sums[division]) / (2 * np.pi * division)
-        return cls(
-            fit=max(each.real for each in sums.values()) / count,
-            best_fit=abs(sums[division]) / count,
-            phases=(shift + np.arange(division) / division) % 1,
-            share_on_beats=float((_distance(positions, 1) < _NEAR_BEAT).sum() / count),
-            share_exact=exact(16, 24),
-            share_eighths=exact(8, 12),
-            num_pitched=num_pitched,
-        )
+        self.fit = max(each.real for each in sums.values()) / count
+        self.best_fit = abs(sums[division]) / count
+        self.phases: FloatArray = (shift + np.arange(division) / division) % 1
+        self.share_on_beats = float((_distance(positions, 1) < _NEAR_BEAT).sum() / count)
+        self.share_exact, self.share_eighths = exact(16, 24), exact(8, 12)
+        self.num_pitched = len(np.unique(np.concatenate([[], *pitched])))
 
     @property
     def is_steady(self) -> bool:
@@ -87,7 +67,7 @@ class TickGrid:
 
     @property
     def is_on_grid(self) -> bool:
-        """Whether the notes lie on the grid of the file's beats, be it at the beats or not."""
+        """Whether the notes lie on the grid of the file's beats, on or off the beat."""
         is_near = float(_distance(self.phases[:1], 1 / len(self.phases))[0]) <= _NEAR_DIVISION
         return self.is_steady and (is_near or self.share_on_beats >= _ON_BEATS)
 

@@ -5,9 +5,7 @@ import struct
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from musicgen.errors import UserError
 from musicgen.midi.events import (
@@ -21,8 +19,7 @@ from musicgen.midi.events import (
     find_events,
     read_text,
 )
-from musicgen.midi.roles import names_drums
-from musicgen.midi.score import NoteArray, Track, join_notes, notes_from, sort_notes
+from musicgen.midi.score import NoteArray, Track, join_notes, names_drums, notes_from, sort_notes
 from musicgen.text import pluralize
 
 MAX_TRACKS = 512
@@ -34,8 +31,8 @@ _DAMAGED = re.compile(rb"Q(.{0,2}\Z|\0{3})|X(.{0,3}\Z|\0)|Y(.?\Z|[\x08-\xf8])", 
 _NO_MEANING = 0x7F  # the kind of meta events of a single program
 DRUM_BANK = 127
 _DRUM_BANKS = (120, 126, DRUM_BANK)  # of GM2 and XG
-_MELODY_BANK = 121  # of GM2, with which channel 9 is as any other
-# Messages of GS and XG by which a part is of drums, and the channels of parts: of XG, then of GS.
+_MELODY_BANK = 121  # of GM2; it makes channel 9 melodic
+# Messages of GS and XG that make a part one of drums, and the channels of parts: of XG, then of GS.
 _DRUM_PART = re.compile(
     rb"(?:A.B\x12@(?=[\x10-\x1f]\x15[\x01\x02])|C.L\x08(?=[\x00-\x0f]\x07[\x01-\x05]))(.)",
     re.DOTALL,
@@ -43,15 +40,18 @@ _DRUM_PART = re.compile(
 _CHANNELS = (*range(16), DRUM_CHANNEL, *range(DRUM_CHANNEL), *range(DRUM_CHANNEL + 1, 16))
 
 BANK, SUSTAIN, SOSTENUTO = 0, 64, 66  # controllers
+PEDAL_DOWN = 64  # the lowest value at which a pedal is down
 LEVELS = {7: 100, 11: 127}  # controllers of volume and expression, and where they begin
 WHEEL, CENTRE = -1, b"\0\x40"  # of the pitch, as if it were a controller, and where it rests
 
 Note = tuple[int, int, int, int]
-ChannelPitch = tuple[int, int]
+"""Onset, duration, pitch and velocity, as in `NOTE`."""
+SoundingNote = tuple[Event, int | None]
+"""A note-on, and the program of its channel."""
+FileNote = tuple[Note, Event, Event | None]
+"""A note with its note-on and note-off; None if the file has no note-off."""
 ChannelProgram = tuple[int, int | None]
 """A channel and its program; None before the track changes it for the first time."""
-
-_lists = partial(defaultdict[Any, list[Any]], list)
 
 
 class MidiFile(NamedTuple):
@@ -109,6 +109,8 @@ def open_file(data: bytes) -> MidiFile:
     if len(tracks) > MAX_TRACKS:
         raise UserError(f"it has {len(tracks):,} tracks, more than {MAX_TRACKS}; split it")
     form = 1 if form == 1 else int(len(tracks) > 1)
+    for track in tracks:
+        track.end_notes(4 * division)
     repairs = [pluralize(number, nouns) for nouns, number in changed.items() if number]
     if len(tracks) != count:
         repairs.append("the header's number of tracks made right")
@@ -173,73 +175,51 @@ def _find_track(data: bytes, start: int, end: int) -> tuple[list[Event], int, in
     return events, end, end
 
 
-class FileNote(NamedTuple):
-    """A note with its note-on and note-off event; `end` is None if the file has no note-off."""
-
-    values: Note
-    begin: Event
-    end: Event | None
-
-
-@dataclass(eq=False)
-class TrackContent:
-    """The events of a whole track that a `Score` needs.
+class TrackState:
+    """What the events of a track have set, after all of them or some.
 
     Attributes:
-        metas: tick, kind and value of each meta event.
+        start: offset of the track's first event in the file.
+        tick: tick of the last event.
+        events: the events, without the end-of-track event.
+        metas: tick, kind and value of each of the meta events.
         programs: the last program of each channel.
         first_programs: the first program of each channel.
         banks: the bank of each channel before its first note, by channel and `BANK`; a bank of
             drums that a SysEx message selects, by channel and `SYSEX`.
-        channels: channels that have notes.
-        notes: sorted `NOTE` arrays by channel and program.
-        num_unended: number of notes without a note-off; in `notes` they have an end.
-        num_pedalled: number of notes that end while the sustain pedal is down.
-    """
-
-    metas: list[tuple[int, int, bytes]] = field(default_factory=list)
-    programs: dict[int, int] = field(default_factory=dict)
-    first_programs: dict[int, int] = field(default_factory=dict)
-    banks: dict[tuple[int, int], int] = field(default_factory=dict)
-    channels: set[int] = field(default_factory=set)
-    notes: dict[ChannelProgram, NoteArray] = field(default_factory=dict)
-    num_unended: int = 0
-    num_pedalled: int = 0
-
-    @property
-    def name(self) -> str:
-        """The track's last name; empty if it has several instruments: then it is a title."""
-        instruments = {(x == DRUM_CHANNEL, self.programs.get(x)) for x in self.channels}
-        names = [read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME]
-        return names[-1] if names and len(instruments) < 2 else ""
-
-
-@dataclass(eq=False)
-class TrackState:
-    """The state of a track after some of its events.
-
-    Attributes:
-        start: offset of the track's first event in the file.
-        content: what the events set; it has notes after `end_notes`.
-        events: the events, without the end-of-track event.
-        open: note-ons, with their programs, of notes that still sound, by channel and pitch.
-        notes: notes that have ended, by channel and program.
         struck: the last onset of each channel.
         held: the last event of each pedal and pitch wheel that is not at rest, by channel and
             controller.
         levels: tick and value of each change of volume and expression, by channel and controller.
-        tick: tick of the last event.
+        sounding: notes that have not ended, by channel and pitch.
+        played: notes with their events, by channel and program.
+        notes: sorted `NOTE` arrays by channel and program, after `end_notes`.
+        num_unended: number of notes without a note-off; `end_notes` gives them an end.
+        num_pedalled: number of notes that end while the sustain pedal is down.
     """
 
-    start: int = 0
-    content: TrackContent = field(default_factory=TrackContent)
-    events: list[Event] = field(default_factory=list)
-    open: defaultdict[ChannelPitch, list[tuple[Event, int | None]]] = field(default_factory=_lists)
-    notes: defaultdict[ChannelProgram, list[FileNote]] = field(default_factory=_lists)
-    struck: dict[int, int] = field(default_factory=dict)
-    held: dict[tuple[int, int], Event] = field(default_factory=dict)
-    levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=_lists)
-    tick: int = 0
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
+        self.tick = 0
+        self.events: list[Event] = []
+        self.metas: list[tuple[int, int, bytes]] = []
+        self.programs: dict[int, int] = {}
+        self.first_programs: dict[int, int] = {}
+        self.banks: dict[tuple[int, int], int] = {}
+        self.struck: dict[int, int] = {}
+        self.held: dict[tuple[int, int], Event] = {}
+        self.levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        self.sounding: defaultdict[tuple[int, int], list[SoundingNote]] = defaultdict(list)
+        self.played: defaultdict[ChannelProgram, list[FileNote]] = defaultdict(list)
+        self.notes: dict[ChannelProgram, NoteArray] = {}
+        self.num_unended = self.num_pedalled = 0
+
+    @property
+    def name(self) -> str:
+        """The track's last name; empty if it has several instruments: then it is a title."""
+        instruments = {(x == DRUM_CHANNEL, self.programs.get(x)) for x in self.struck}
+        names = [read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME]
+        return names[-1] if names and len(instruments) < 2 else ""
 
     def read(self, events: Iterable[Event]) -> None:
         """Update the state by the next events."""
@@ -247,14 +227,13 @@ class TrackState:
             self.tick = event.tick
             kind, content = event.status >> 4, event.content
             if event.status == META:
-                self.content.metas.append((event.tick, *event.meta))
                 if content[0] == END_OF_TRACK:
                     break
+                self.metas.append((event.tick, *event.meta))
             elif kind == 9 and content[1]:
                 channel = event.channel
                 self.struck[channel] = event.tick
-                self.content.channels.add(channel)
-                self.open[channel, content[0]].append((event, self.content.programs.get(channel)))
+                self.sounding[channel, content[0]].append((event, self.programs.get(channel)))
             elif kind in (8, 9):
                 self._end_note(event)
             else:
@@ -264,57 +243,57 @@ class TrackState:
     def _end_note(self, event: Event) -> None:
         """End the oldest sounding note of the event's key."""
         channel, pitch = event.channel, event.content[0]
-        if sounding := self.open[channel, pitch]:
+        if sounding := self.sounding[channel, pitch]:
             begin, program = sounding.pop(0)
             note = begin.tick, event.tick - begin.tick, pitch, begin.content[1]
-            self.notes[channel, program].append(FileNote(note, begin, event))
-            self.content.num_pedalled += (channel, SUSTAIN) in self.held
+            self.played[channel, program].append((note, begin, event))
+            self.num_pedalled += (channel, SUSTAIN) in self.held
 
     def _read_setting(self, kind: int, event: Event) -> None:
         """Take note of a change of program, a controller, a pitch bend or a SysEx message."""
         channel, content = event.channel, event.content
         if kind == 0xC:
-            self.content.first_programs.setdefault(channel, content[0])
-            self.content.programs[channel] = content[0]
+            self.first_programs.setdefault(channel, content[0])
+            self.programs[channel] = content[0]
         elif kind == 0xB and content[0] in LEVELS:
             self.levels[channel, content[0]].append((event.tick, content[1]))
         elif kind == 0xB and content[0] in (SUSTAIN, SOSTENUTO):
-            self._hold((channel, content[0]), event, content[1] >= 64)
+            self._hold((channel, content[0]), event, content[1] >= PEDAL_DOWN)
         elif kind == 0xB and content[0] == BANK and channel not in self.struck:
-            self.content.banks[channel, BANK] = content[1]
+            self.banks[channel, BANK] = content[1]
         elif kind == 0xE:
             self._hold((channel, WHEEL), event, content != CENTRE)
         elif event.status == SYSEX and (drums := drum_part(content)) is not None:
-            self.content.banks[drums, SYSEX] = DRUM_BANK
-
-    def played(self, channel: int) -> list[Note]:
-        """Return the ended notes of a channel."""
-        parts = [notes for (c, _), notes in self.notes.items() if c == channel]
-        return [note.values for notes in parts for note in notes]
+            self.banks[drums, SYSEX] = DRUM_BANK
 
     def _hold(self, key: tuple[int, int], event: Event, is_held: bool) -> None:
         self.held.pop(key, None)
         if is_held:
             self.held[key] = event
 
+    def notes_of(self, channel: int) -> list[Note]:
+        """Return the notes in `played` of a channel."""
+        parts = [notes for (c, _), notes in self.played.items() if c == channel]
+        return [note for notes in parts for note, _, _ in notes]
+
     def end_notes(self, longest: int) -> None:
-        """End the notes that have no note-off, and add all notes to `content`.
+        """End the notes that have no note-off, and add all notes to `notes`.
 
         Args:
             longest: see `length_without_end`.
         """
-        for (channel, pitch), sounding in self.open.items():
+        for (channel, pitch), sounding in self.sounding.items():
             if not sounding:
                 continue
-            played = self.played(channel)
+            played = self.notes_of(channel)
             ends = sorted(onset + length for onset, length, key, _ in played if key == pitch)
             for begin, program in sounding:
                 length = length_without_end(begin.tick, ends, self.tick, longest)
                 note = begin.tick, length, pitch, begin.content[1]
-                self.notes[channel, program].append(FileNote(note, begin, None))
-            self.content.num_unended += len(sounding)
-        for key, notes in self.notes.items():
-            self.content.notes[key] = notes_from(note.values for note in notes)
+                self.played[channel, program].append((note, begin, None))
+            self.num_unended += len(sounding)
+        for key, notes in self.played.items():
+            self.notes[key] = notes_from(note for note, _, _ in notes)
 
 
 def length_without_end(onset: int, ends: Sequence[int], last: int, longest: int) -> int:
@@ -333,39 +312,36 @@ def length_without_end(onset: int, ends: Sequence[int], last: int, longest: int)
     return min(max(1, last - onset), longest)
 
 
-def drum_channels(contents: Sequence[TrackContent]) -> set[int]:
+def drum_channels(tracks: Sequence[TrackState]) -> set[int]:
     """Return the channels of drums: 9, and those whose first notes have a bank of drums.
 
-    Channel 9 is none if its first notes have GM2's bank of melodies.
+    Channel 9 is melodic if its first notes have GM2's bank of melodies.
     """
-    banks = [each for content in contents for each in content.banks.items()]
+    banks = [each for track in tracks for each in track.banks.items()]
     drums = {channel for (channel, _), bank in banks if bank in _DRUM_BANKS}
     is_melody = ((DRUM_CHANNEL, BANK), _MELODY_BANK) in banks
     return drums if is_melody else drums | {DRUM_CHANNEL}
 
 
-def file_parts(
-    contents: Sequence[TrackContent],
-) -> Iterator[tuple[int, list[ChannelProgram], Track]]:
-    """Yield the tracks of a `Score`: one for each channel and program of each track of the file.
+def file_parts(tracks: Sequence[TrackState]) -> Iterator[tuple[int, list[ChannelProgram], Track]]:
+    """Yield the tracks of a `Score`: one per channel and program of each track of the file.
 
-    Each comes with the index of its track in the file, and with its keys in `TrackContent.notes`.
+    Each comes with the index of its track in the file, and with its keys in `TrackState.notes`.
     """
-    programs = {c: p for content in contents[::-1] for c, p in content.first_programs.items()}
-    drums = drum_channels(contents)
-    for number, content in enumerate(contents):
-        name = content.name
-        parts: defaultdict[tuple[int, int, bool], list[ChannelProgram]] = _lists()
-        for channel, own in content.notes:
+    programs = {c: p for track in tracks[::-1] for c, p in track.first_programs.items()}
+    drums = drum_channels(tracks)
+    for number, track in enumerate(tracks):
+        name = track.name
+        parts: defaultdict[tuple[int, int, bool], list[ChannelProgram]] = defaultdict(list)
+        for channel, own in track.notes:
             program = own
-            if program is None:  # one that comes later in the track does not count before
-                program = 0 if channel in content.programs else programs.get(channel, 0)
+            if program is None:  # a later change in the track does not count before it
+                program = 0 if channel in track.programs else programs.get(channel, 0)
             is_drum = channel in drums
-            place = DRUM_CHANNEL if is_drum else channel
-            parts[place, program, is_drum].append((channel, own))
+            parts[DRUM_CHANNEL if is_drum else channel, program, is_drum].append((channel, own))
         for (_, program, has_drum_channel), keys in sorted(parts.items()):
             is_drum = has_drum_channel or names_drums(name, program)
-            notes = content.notes[keys[0]]
+            notes = track.notes[keys[0]]
             if len(keys) > 1:
-                notes = sort_notes(join_notes(content.notes[key] for key in keys))
+                notes = sort_notes(join_notes(track.notes[key] for key in keys))
             yield number, keys, Track(name, program, is_drum, notes)

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musicgen.composer import FAMILIES, compose_band, compose_corpus, compose_groove, compose_pop
-from musicgen.composer.groove.bands import _strum
-from musicgen.composer.groove.patterns import parse
-from musicgen.composer.groove.song import PARTS
+from musicgen.composer.bands import _strum
+from musicgen.composer.draw import notes_of_part
+from musicgen.composer.families import parse
+from musicgen.composer.grooves import PARTS
 from musicgen.composer.harmony import Chord, close_voicing, lead_basses, scale_over, spell
-from musicgen.composer.pop.song import compose_song
-from musicgen.composer.pop.texture import TEXTURES
-from musicgen.composer.render import notes_of_part
+from musicgen.composer.songs import compose_song
+from musicgen.composer.texture import TEXTURES
 from musicgen.metrics.descriptors import in_key_share
 from musicgen.metrics.repeated_bars import (
     bar_notes,
@@ -27,7 +27,7 @@ from musicgen.metrics.repeated_bars import (
     repeated_bar_share,
 )
 from musicgen.metrics.style import style_similarity
-from musicgen.midi import Score, dumps, find_music, pitched_notes
+from musicgen.midi import NOTE, Score, dumps, find_music, pitched_notes
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.chords.symbols import INTERVALS, QUALITIES, ROOTS, chord_index
 
@@ -281,9 +281,15 @@ def test_scales_voicings_and_inversions():
 
 
 def test_chords_are_strummed_and_overlaps_at_one_pitch_removed():
-    chord = np.array([(0, 12, 64, 80), (0, 12, 60, 80), (24, 2, 72, 80), (0, 12, 67, 80)])
+    rows = [(0, 12, 64, 80), (0, 12, 60, 80), (24, 2, 72, 80), (0, 12, 67, 80)]
+    chord = np.array(rows, NOTE)
     _strum(chord, 1)
-    assert chord[:, :3].tolist() == [[1, 11, 64], [0, 12, 60], [24, 2, 72], [2, 10, 67]]
+    assert [row[:3] for row in chord.tolist()] == [
+        (1, 11, 64),
+        (0, 12, 60),
+        (24, 2, 72),
+        (2, 10, 67),
+    ]
     rows = [(0, 8, 60, 50), (4, 4, 60, 60), (4, 2, 60, 70), (0, 8, 64, 50)]
     notes = notes_of_part(rows, step=10)
     assert notes.tolist() == [(0, 40, 60, 50), (0, 80, 64, 50), (40, 20, 60, 70)]
@@ -292,14 +298,14 @@ def test_chords_are_strummed_and_overlaps_at_one_pitch_removed():
 def test_patterns_hold_and_rest_and_those_of_every_family_parse():
     assert parse("1---..5-........") == [(0, 12, "1"), (18, 6, "5")]
     assert parse("x..x.xx..x.x")[1] == (12, 4, "x")
-    assert parse("") == []
+    assert parse(".") == parse("") == []
     for family in FAMILIES.values():
-        others = (*family.piano, *family.guitar, *family.strings)
-        drums = [pattern for pool in family.drums.values() for pattern in pool]
-        for symbols, pool in (("xXo", drums), ("13578a", family.bass), ("c01234", others)):
-            assert all(hit.symbol in symbols for pattern in pool for hit in parse(pattern))
-        lengths = {len(pattern) for pattern in (*drums, *family.bass, *others) if pattern}
+        others = " ".join((family.piano, family.guitar, family.strings)).split()
+        drums, bass = " ".join(family.drums.values()).split(), family.bass.split()
+        for symbols, pool in (("xXo", drums), ("13578a", bass), ("c01234", others)):
+            assert all(symbol in symbols for pattern in pool for *_, symbol in parse(pattern))
+        lengths = {len(pattern) for pattern in (*drums, *bass, *others) if pattern != "."}
         assert len(lengths) == 1, "one subdivision a family"
         for numerals in family.progressions:
             assert [spell(numeral, 0) for numeral in numerals.split()]
-    assert {len(p) for family in FAMILIES.values() for p in family.bass} == {12, 16}
+    assert {len(p) for family in FAMILIES.values() for p in family.bass.split()} == {12, 16}

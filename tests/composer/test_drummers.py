@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from musicgen.composer import compose_corpus
-from musicgen.composer.groove.drummers import compose_with_drummer, read_drummers
+from musicgen.composer.bands import compose_with_drummer, read_drummers
 from musicgen.data.corpora import ComposedCorpus
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import TEMPO, Score, Track, notes_from, read, write
@@ -37,7 +37,7 @@ def dataset(tmp_path):
 
 def test_performances_in_4_4_of_the_training_set_are_read(dataset):
     found = read_drummers(dataset)
-    assert [(each.style, len(each.score.notes)) for each in found] == [
+    assert [(style, len(score.notes)) for style, score in found] == [
         ("funk", 160),
         ("middleeastern", 48),
     ]

@@ -10,7 +10,7 @@ import musicgen
 from musicgen.errors import UserError
 from musicgen.generation.performance import BarMap, Performance
 from musicgen.midi import Score, Track, loads, notes_from
-from musicgen.midi.pedal import PedalBar, repeat_pedal
+from musicgen.midi.extension import repeat_pedal
 from musicgen.midi.tracks import open_file
 from musicgen.tokenization import REMI
 from tests.generation.builders import BAR, BEAT, PromptFile, music_model, notes, timed
@@ -171,7 +171,7 @@ EVENTS = [(tick, bytes([0xB0, 64, value])) for tick, value in PEDAL]
 
 def bars_like(*models):
     return [
-        PedalBar((3 + i) * BAR, (4 + i) * BAR, model * BAR, (model + 1) * BAR)
+        ((3 + i) * BAR, (4 + i) * BAR, model * BAR, (model + 1) * BAR)
         for i, model in enumerate(models)
     ]
 

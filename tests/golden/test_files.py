@@ -16,10 +16,9 @@ import torch
 
 import musicgen
 from musicgen.composer import compose_pop
-from musicgen.composer.groove.bands import compose_band
-from musicgen.composer.groove.drummers import DrumPerformance, compose_with_drummer
-from musicgen.composer.groove.song import compose_groove
-from musicgen.composer.pop.song import compose_song
+from musicgen.composer.bands import DrumPerformance, compose_band, compose_with_drummer
+from musicgen.composer.grooves import compose_groove
+from musicgen.composer.songs import compose_song
 from musicgen.midi import TEMPO, Score, Track, dumps, notes_from, write
 from tests.golden.test_golden import IN_C, chorale
 from tests.plugins.beats.test_beats import performed, waltz
@@ -31,7 +30,7 @@ GOLDEN = Path(__file__).with_name("files.json")
 def drummer() -> DrumPerformance:
     hits = [(240 * i, 60, (36, 42, 38, 42)[i % 4], 60 + i % 30) for i in range(8 * 30)]
     drums = Track("Drums", 0, True, notes_from(hits))
-    return DrumPerformance("rock", Score(480, [drums], np.array([(0, 100)], TEMPO)))
+    return "rock", Score(480, [drums], np.array([(0, 100)], TEMPO))
 
 
 COMPOSED: dict[str, Callable[[int], Score]] = {

@@ -7,7 +7,7 @@ import pytest
 from scipy.io import wavfile
 
 from musicgen.errors import UserError
-from musicgen.midi.audio import SAMPLE_RATE, Soundfont
+from musicgen.midi.io import SAMPLE_RATE, Soundfont
 from musicgen.midi.score import TEMPO, Score, Track, notes_from
 
 ROOT_KEY, PERIOD = 69, 100  # the sample is A4 at 44.1 kHz: 441 Hz

@@ -2,7 +2,7 @@
 
 import pytest
 
-from musicgen.midi.chord_symbols import chord_marker, transposed_marker
+from musicgen.midi.key import chord_marker, transposed_marker
 from musicgen.tokenization.chords.symbols import CHORDS, INTERVALS, QUALITIES, chord_index
 
 

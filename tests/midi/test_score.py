@@ -16,8 +16,7 @@ from musicgen.midi import (
     role,
     sort_notes,
 )
-from musicgen.midi.roles import is_line
-from musicgen.midi.score import FERMATA
+from musicgen.midi.score import FERMATA, is_line
 
 
 @pytest.fixture

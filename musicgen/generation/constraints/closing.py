@@ -13,7 +13,7 @@ from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi.key import Key, find_key
-from musicgen.midi.roles import pitched_notes
+from musicgen.midi.score import pitched_notes
 from musicgen.tokenization.bar_grammar import BarGrammar, BarState
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chorale.frames import NUM_VOICES

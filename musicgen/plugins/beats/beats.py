@@ -99,7 +99,7 @@ def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     Args:
         times: known beats in seconds, of which only the bars are to be found. [num_beats]
     """
-    own, grid = beats_of_file(score), TickGrid.of(score)
+    own, grid = beats_of_file(score), TickGrid(score)
     if times is None and not grid.may_be_wrong:
         return own
     notes = played_notes(score)

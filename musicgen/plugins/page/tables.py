@@ -8,9 +8,15 @@ from typing import Any
 from musicgen.errors import UserError
 from musicgen.metrics.part_writing import FIFTH, UNISON
 from musicgen.midi import DEFAULT_VELOCITY, TICKS_PER_BEAT, Track
-from musicgen.midi.chord_symbols import CHORD_SPELLINGS, NO_CHORDS
 from musicgen.midi.donors import DONOR_BARS, LIMITS, LONGEST_ARTICULATION, SAME_POSITION, WEIGHTS
-from musicgen.midi.key import KEYS, fifths_of_keys, key_fits, spelling
+from musicgen.midi.key import (
+    CHORD_SPELLINGS,
+    KEYS,
+    NO_CHORDS,
+    fifths_of_keys,
+    key_fits,
+    spelling,
+)
 from musicgen.midi.score import DEFAULT_TEMPO, PITCH_CLASSES
 from musicgen.report.payload import CHORD_SUFFIXES, track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
@@ -45,8 +51,8 @@ def constants() -> dict[str, Any]:
         "keys": fifths_of_keys(),
         "chordSuffixes": CHORD_SUFFIXES,  # of names for people, by quality
         "donorBars": DONOR_BARS,  # this and the following: how new notes are played
-        "donorWeights": WEIGHTS._asdict(),
-        "donorLimits": LIMITS._asdict(),
+        "donorWeights": WEIGHTS,
+        "donorLimits": LIMITS,
         "longestArticulation": LONGEST_ARTICULATION,
         "samePosition": SAME_POSITION,
         "maxEmptyBars": MAX_EMPTY_BARS,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from musicgen.midi.chord_symbols import chord_marker, transposed_marker
+from musicgen.midi.key import chord_marker, transposed_marker
 from musicgen.midi.score import CHOIR_AAHS
 from musicgen.plugins.scores.abc_fields import (
     AbcKey,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from xml.etree.ElementTree import Element
 
-from musicgen.midi.chord_symbols import transposed_marker
+from musicgen.midi.key import transposed_marker
 from musicgen.midi.score import CHOIR_AAHS, Track
 from musicgen.plugins.scores.drum_staff import drum_on_staff
 from musicgen.plugins.scores.musicxml_values import (

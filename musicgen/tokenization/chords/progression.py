@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi.chord_symbols import chord_marker
+from musicgen.midi.key import chord_marker
 from musicgen.tokenization.chords.symbols import chord_index
 from musicgen.tokenization.quantization import find_changes
 from musicgen.tokenization.vocabulary import IntArray

@@ -8,8 +8,7 @@ import numpy as np
 from musicgen.errors import ParameterError
 from musicgen.midi import KeySignature, Score, Track, pitched_notes
 from musicgen.midi.key import Key, find_key
-from musicgen.midi.roles import is_line
-from musicgen.midi.score import PIANO
+from musicgen.midi.score import PIANO, is_line
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.grammar import latest

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
+from numpy.random import Generator
 
-from musicgen.composer.draw import chance, pick
-from musicgen.composer.groove.patterns import parse
+from musicgen.composer.draw import StepNotes, chance, pick
+from musicgen.composer.families import parse
 from musicgen.composer.harmony import Chord, close_voicing, ladder, nearest
-from musicgen.composer.pop.melody import Harmony, Metre
-from musicgen.composer.render import StepNotes
+from musicgen.composer.melody import Chords, Metre
 
 BASS, OCTAVE, FIFTH, TENTH = -1, -2, -3, -4
 """Tones of the left hand. Numbers from 0 on are notes of the right hand's chord, upwards."""
@@ -41,7 +40,7 @@ Textures = tuple[Texture, Texture]
 # are straight, 3 if they swing.
 
 
-def _low(rng: np.random.Generator, *, moving: float) -> Texture:
+def _low(rng: Generator, *, moving: float) -> Texture:
     """Draw long notes of the left hand, octaves or single notes; two with probability `moving`."""
     tones = pick(rng, {(BASS,): 1, (BASS, OCTAVE): 2})
     if not chance(rng, moving):
@@ -51,58 +50,57 @@ def _low(rng: np.random.Generator, *, moving: float) -> Texture:
     return [Stroke(0, second, tones, 2), Stroke(second, 16 - second, answer)]
 
 
-def _block(rng: np.random.Generator, off: int) -> Texture:
+def _block(rng: Generator, off: int) -> Texture:
     """Draw sustained chords on beats."""
     onsets = pick(rng, ((0,), (0, 8), (0, 4, 8, 12), (0, 8, 12), (0, 4, 8), (4, 12)))
     return _low(rng, moving=0.4) + _chords(onsets, hold=True)
 
 
-def _pulse(rng: np.random.Generator, off: int) -> Texture:
+def _pulse(rng: Generator, off: int) -> Texture:
     """Draw short chords on all eighths, with or without the first."""
     first = 1 if chance(rng, 0.5) else 0
-    onsets = tuple(_eighths(off)[first:])
-    return _low(rng, moving=0.7) + _chords(onsets, hold=False)
+    return _low(rng, moving=0.7) + _chords(_eighths(off)[first:], hold=False)
 
 
-def _syncopated(rng: np.random.Generator, off: int) -> Texture:
+def _syncopated(rng: Generator, off: int) -> Texture:
     """Draw syncopated chords on some eighths."""
     eighths = pick(rng, ("036", "035", "0235", "237", "0136", "1357", "0347"))
-    onsets = tuple(_eighths(off)[int(i)] for i in eighths)
+    onsets = [_eighths(off)[int(i)] for i in eighths]
     return _low(rng, moving=0.8) + _chords(onsets, hold=chance(rng, 0.7))
 
 
-def _arpeggio(rng: np.random.Generator, off: int) -> Texture:
+def _arpeggio(rng: Generator, off: int) -> Texture:
     """Draw broken chords in eighths, often held to the end of the bar as if by a pedal."""
     orders = "1abcdcba 1abc1abc 1acbcacb 15abcba5 1cbabcba 153aba35 1bac5bac"
     return _broken(pick(rng, orders.split()), _eighths(off), chance(rng, 0.6))
 
 
-def _rolling(rng: np.random.Generator, off: int) -> Texture:
+def _rolling(rng: Generator, off: int) -> Texture:
     """Draw broken chords in sixteenths, or in eighths if the piece swings."""
     if off == 3:
         return _arpeggio(rng, off)
     cell = pick(rng, ("abcb", "acbc", "cbab", "abcd", "babc"))
     start = pick(rng, ("1" + cell[1:], cell))
-    return _broken(f"1{cell[1:]}{cell}{start}{cell}", list(range(16)), pedal=False)
+    return _broken(f"1{cell[1:]}{cell}{start}{cell}", range(16))
 
 
-def _alberti(rng: np.random.Generator, off: int) -> Texture:
+def _alberti(rng: Generator, off: int) -> Texture:
     """Draw an Alberti bass in eighths."""
     cell = pick(rng, ("1bab", "1cac", "1b5b", "1cbc"))
-    return _broken(cell * 2, _eighths(off), pedal=False)
+    return _broken(cell * 2, _eighths(off))
 
 
-def _tenths(rng: np.random.Generator, off: int) -> Texture:
+def _tenths(rng: Generator, off: int) -> Texture:
     """Draw alternating roots, fifths and tenths below occasional chords."""
     cell = pick(rng, ("1535", "1353"))
     onsets = pick(rng, ((0,), (8,), (4, 12), ()))
     low = _broken(cell, [0, 4, 8, 12], pedal=True)
     if chance(rng, 0.4):
-        low = _broken(cell * 2, _eighths(off), pedal=False)
+        low = _broken(cell * 2, _eighths(off))
     return low + _chords(onsets, hold=True)
 
 
-def _stride(rng: np.random.Generator, off: int) -> Texture:
+def _stride(rng: Generator, off: int) -> Texture:
     """Draw a stride accompaniment: bass notes on odd beats, chords on even ones."""
     third = pick(rng, ((FIFTH,), (BASS,), (OCTAVE,)))
     length = pick(rng, (2, 4))
@@ -115,7 +113,7 @@ def _stride(rng: np.random.Generator, off: int) -> Texture:
     ]
 
 
-def _offbeat(rng: np.random.Generator, off: int) -> Texture:
+def _offbeat(rng: Generator, off: int) -> Texture:
     """Draw a bass on the beats and chords between them."""
     beats = pick(rng, ((0, 4, 8, 12), (0, 8), (0, 8, 12)))
     low = [
@@ -124,14 +122,14 @@ def _offbeat(rng: np.random.Generator, off: int) -> Texture:
     return low + [Stroke(beat + off, 4 - off, CHORD) for beat in (0, 4, 8, 12)]
 
 
-def _walking(rng: np.random.Generator, off: int) -> Texture:
+def _walking(rng: Generator, off: int) -> Texture:
     """Draw a bass in quarter notes through the chord, with off-beat chords."""
     line = pick(rng, ("1358", "1585"))
     onsets = pick(rng, ((4 + off,), (off, 8 + off), (4, 8 + off), (4 + off, 12 + off)))
-    return _broken(line, [0, 4, 8, 12], pedal=False) + _chords(onsets, hold=chance(rng, 0.3))
+    return _broken(line, [0, 4, 8, 12]) + _chords(onsets, hold=chance(rng, 0.3))
 
 
-def _sparse(rng: np.random.Generator, off: int) -> Texture:
+def _sparse(rng: Generator, off: int) -> Texture:
     """Draw a sustained chord and two or three single notes of it."""
     onsets = pick(rng, ((4, 8), (8, 12), (4, 8, 12), (8, 8 + off, 12), (4, 4 + off, 8)))
     echo = pick(rng, ((1, 2, 3), (2, 1, 0), (2, 3, 2), (0, 1, 2)))
@@ -142,7 +140,7 @@ def _sparse(rng: np.random.Generator, off: int) -> Texture:
     ]
 
 
-def _chords(onsets: tuple[int, ...], *, hold: bool) -> Texture:
+def _chords(onsets: Sequence[int], *, hold: bool) -> Texture:
     """Return chords at these steps; without `hold` they are at most two steps long."""
     ends = (*onsets[1:], 16)
     return [
@@ -156,7 +154,7 @@ def _eighths(off: int) -> list[int]:
     return [beat + step for beat in (0, 4, 8, 12) for step in (0, off)]
 
 
-def _broken(order: str, steps: list[int], pedal: bool) -> Texture:
+def _broken(order: str, steps: Sequence[int], pedal: bool = False) -> Texture:
     """Return single tones by their symbols at these steps; with `pedal` they last to the end."""
     ends = [*steps[1:], 16]
     return [
@@ -165,48 +163,55 @@ def _broken(order: str, steps: list[int], pedal: bool) -> Texture:
     ]
 
 
-def _hands(left: str, right: str, rng: np.random.Generator, off: int) -> Texture:
-    """Draw a bar of twelve steps: one of the patterns of each hand (see `groove.patterns`)."""
+def _hands(left: str, right: str, rng: Generator, off: int) -> Texture:
+    """Draw a bar of twelve steps: one of the patterns of each hand (see `families`)."""
     strokes = [
-        Stroke(hit.onset, hit.length, _SYMBOLS[hit.symbol], 0 if hit.onset else 2)
+        Stroke(onset, length, _SYMBOLS[symbol], 0 if onset else 2)
         for hand in (left, right)
-        for hit in parse(pick(rng, hand.split(" ")), 12)
+        for onset, length, symbol in parse(pick(rng, hand.split(" ")), 12)
     ]
     pedal = not right and chance(rng, 0.6)
     return [s._replace(length=12 - s.step) if pedal else s for s in strokes]
 
 
-TEXTURES: dict[str, dict[str, tuple[Callable[[np.random.Generator, int], Texture], float]]] = {
+# Patterns of the left and the right hand in bars of twelve steps, and an energy as in `TEXTURES`.
+_HANDS = {
+    "3/4": {
+        "held": ("1-- o-- 1-5", "x-- x-x xx-", 0.0),
+        "lyric": ("1-- 1-5", ".abcba .ab.cb ..abcb", 0.25),
+        "arpeggio": ("1abcba 15abab 1acbcb 153ab3 15a3a5", "", 0.4),
+        "waltz": ("1.. 1-. 1-- o-.", ".xx .xx .x- .x..xx", 0.55),
+        "lilt": ("1-- 1-5 o--", "x..x.. ..x-x- x-xx-x x-.xx-", 0.65),
+        "flowing": ("1abcbabcbaba 15abcbabcbab 1acbcabcacbc", "", 0.75),
+        "pulse": ("o-- o-1 1-5", "xxxxxx .xxxxx .xx.xx", 0.9),
+    },
+    "6/8": {
+        "held": ("1- o- 15", "x- xx", 0.0),
+        "lyric": ("1- 15", ".abcba ..abcb .ab.cb", 0.2),
+        "arpeggio": ("1abcba 1ab1ab 15a15a 15ab35 1acbca", "", 0.4),
+        "barcarolle": ("1..5.. 1--1-- 1-----", ".xx.xx ..x..x .x-.x-", 0.5),
+        "rocking": ("1- 15 oo", "abcabc cbacba abacba xbcxbc", 0.6),
+        "lilt": ("15 o- 1-51-5", "x-xx-x x.xx.x x--x-x", 0.75),
+        "rolling": ("1abcbabcdcba 1abcba1abcba 15abcbabcbab", "", 0.8),
+        "pulse": ("o- o1 o--1-5", "xxxxxx .xxxxx .xx.xx", 0.95),
+    },
+}  # fmt: skip
+TEXTURES: dict[str, dict[str, tuple[Callable[[Generator, int], Texture], float]]] = {
     "4/4": {
         "block": (_block, 0.3), "pulse": (_pulse, 0.85), "syncopated": (_syncopated, 0.75),
         "arpeggio": (_arpeggio, 0.4), "rolling": (_rolling, 0.8), "alberti": (_alberti, 0.4),
         "tenths": (_tenths, 0.3), "stride": (_stride, 0.7), "offbeat": (_offbeat, 0.65),
         "walking": (_walking, 0.55), "sparse": (_sparse, 0.1),
     },
-    "3/4": {
-        "held": (partial(_hands, "1-- o-- 1-5", "x-- x-x xx-"), 0.0),
-        "lyric": (partial(_hands, "1-- 1-5", ".abcba .ab.cb ..abcb"), 0.25),
-        "arpeggio": (partial(_hands, "1abcba 15abab 1acbcb 153ab3 15a3a5", ""), 0.4),
-        "waltz": (partial(_hands, "1.. 1-. 1-- o-.", ".xx .xx .x- .x..xx"), 0.55),
-        "lilt": (partial(_hands, "1-- 1-5 o--", "x..x.. ..x-x- x-xx-x x-.xx-"), 0.65),
-        "flowing": (partial(_hands, "1abcbabcbaba 15abcbabcbab 1acbcabcacbc", ""), 0.75),
-        "pulse": (partial(_hands, "o-- o-1 1-5", "xxxxxx .xxxxx .xx.xx"), 0.9),
-    },
-    "6/8": {
-        "held": (partial(_hands, "1- o- 15", "x- xx"), 0.0),
-        "lyric": (partial(_hands, "1- 15", ".abcba ..abcb .ab.cb"), 0.2),
-        "arpeggio": (partial(_hands, "1abcba 1ab1ab 15a15a 15ab35 1acbca", ""), 0.4),
-        "barcarolle": (partial(_hands, "1..5.. 1--1-- 1-----", ".xx.xx ..x..x .x-.x-"), 0.5),
-        "rocking": (partial(_hands, "1- 15 oo", "abcabc cbacba abacba xbcxbc"), 0.6),
-        "lilt": (partial(_hands, "15 o- 1-51-5", "x-xx-x x.xx.x x--x-x"), 0.75),
-        "rolling": (partial(_hands, "1abcbabcdcba 1abcba1abcba 15abcbabcbab", ""), 0.8),
-        "pulse": (partial(_hands, "o- o1 o--1-5", "xxxxxx .xxxxx .xx.xx"), 0.95),
+    **{
+        metre: {name: (partial(_hands, left, right), x) for name, (left, right, x) in hands.items()}
+        for metre, hands in _HANDS.items()
     },
 }  # fmt: skip
 """Functions that draw a texture, and the energy for which each fits best, 0–1."""
 
 
-def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metre) -> Textures:
+def draw_texture(rng: Generator, energy: float, feel: str, metre: Metre) -> Textures:
     """Return a random texture for the energy of a section; both bars are the same in half of them.
 
     Args:
@@ -221,7 +226,7 @@ def draw_texture(rng: np.random.Generator, energy: float, feel: str, metre: Metr
     return first, first if chance(rng, 0.5) else draw(rng, off)
 
 
-def vary(rng: np.random.Generator, texture: Texture, beat: int) -> Texture:
+def vary(rng: Generator, texture: Texture, beat: int) -> Texture:
     """Return the texture of a bar with one random change, such as a pianist makes in a repetition.
 
     Args:
@@ -242,7 +247,7 @@ def vary(rng: np.random.Generator, texture: Texture, beat: int) -> Texture:
     return strokes
 
 
-def _revoice(rng: np.random.Generator, tones: tuple[int, ...]) -> tuple[int, ...]:
+def _revoice(rng: Generator, tones: tuple[int, ...]) -> tuple[int, ...]:
     """Return the tones without one of them, or a single tone's neighbour in the same hand."""
     if len(tones) > 1:
         left_out = pick(rng, tones)
@@ -252,7 +257,13 @@ def _revoice(rng: np.random.Generator, tones: tuple[int, ...]) -> tuple[int, ...
     return (pick(rng, [other for other in (tone - 1, tone + 1) if other in hand]),)
 
 
-def play(textures: Sequence[Texture], harmony: Harmony, *, ends: bool) -> StepNotes:
+def play(
+    textures: Sequence[Texture],
+    bars: Chords,
+    metre: Metre,
+    *,
+    ends: bool,
+) -> StepNotes:
     """Return the notes of an accompaniment, with the accent in place of the velocity.
 
     Each voicing moves as little as possible from the previous one. Notes end with their chord. The
@@ -260,41 +271,38 @@ def play(textures: Sequence[Texture], harmony: Harmony, *, ends: bool) -> StepNo
 
     Args:
         textures: the texture of each bar.
+        bars: the chords of each bar, one or two.
         ends: whether the piece ends here; the last bar is then one chord.
     """
     notes: StepNotes = []
     hands = _Hands()
-    end, split = harmony.metre.bar, harmony.metre.split
-    for bar, (texture, chords) in enumerate(zip(textures, harmony.bars, strict=True)):
-        if bar == len(harmony.bars) - 1:
-            texture = _last_bar(texture, harmony, ends)
+    end, split = metre.bar, metre.split
+    for bar, (texture, chords) in enumerate(zip(textures, bars, strict=True)):
+        if bar == len(bars) - 1 and ends:
+            texture = [Stroke(0, end, (BASS, OCTAVE), 2), Stroke(0, end, CHORD)]
+        elif bar == len(bars) - 1 > 1:
+            texture = _sustained(texture, metre)
         if len(chords) == 2:
-            texture = _with_both_chords(texture, harmony.metre)
+            texture = _with_both_chords(texture, metre)
         for stroke in sorted(texture):
-            onset = bar * end + stroke.step
-            hands.move_to(harmony.at(onset))
             is_before_split = stroke.step < split and len(chords) == 2
             until = (split if is_before_split else end) - stroke.step
-            length = min(stroke.length, until)
-            pitches = hands.pitches(stroke.tones)
+            onset, length = bar * end + stroke.step, min(stroke.length, until)
+            pitches = hands.pitches(chords[0 if stroke.step < split else -1], stroke.tones)
             notes += [(onset, length, pitch, stroke.accent) for pitch in pitches]
     return notes
 
 
-def _last_bar(texture: Texture, harmony: Harmony, ends: bool) -> Texture:
-    """Return the texture of a last bar: sustained, or one chord at the end of the piece."""
-    end, split = harmony.metre.bar, harmony.metre.split
-    if ends:
-        return [Stroke(0, end, (BASS, OCTAVE), 2), Stroke(0, end, CHORD)]
-    if len(harmony.bars) <= 2:
-        return texture
-    held = []
-    for stroke in texture:
-        if stroke.step < split:
-            reaches_split = stroke.step + stroke.length >= split
-            length = end - stroke.step if reaches_split else stroke.length
-            held.append(stroke._replace(length=length))
-    return held
+def _sustained(texture: Texture, metre: Metre) -> Texture:
+    """Return the texture of a bar whose second half has no new strokes."""
+    end, split = metre.bar, metre.split
+    return [
+        stroke._replace(length=end - stroke.step)
+        if stroke.step + stroke.length >= split
+        else stroke
+        for stroke in texture
+        if stroke.step < split
+    ]
 
 
 def _with_both_chords(texture: Texture, metre: Metre) -> Texture:
@@ -316,24 +324,23 @@ class _Hands:
         self.voicing: tuple[int, ...] = ()
         self.has_bass = False  # whether the bass of this chord has been played
 
-    def move_to(self, chord: Chord) -> None:
-        """Choose the bass and the voicing of a chord nearest to the previous ones."""
-        if chord == self.chord:
-            return
-        self.chord, self.has_bass = chord, False
-        basses = ladder((chord.bass,), *_BASS_RANGE)
-        self.bass = nearest(basses, (self.bass + _BASS_CENTRE) / 2)
-        self.voicing = close_voicing(chord, self.voicing, *_CHORD_RANGE, 3)
+    def pitches(self, chord: Chord, tones: tuple[int, ...]) -> list[int]:
+        """Return the MIDI pitches of tones of a chord; the left hand begins it with its bass.
 
-    def pitches(self, tones: tuple[int, ...]) -> list[int]:
-        """Return the MIDI pitches of tones; the left hand begins each chord with its bass."""
+        The bass and the voicing of a new chord are those nearest to the previous ones.
+        """
+        if chord != self.chord:
+            self.chord, self.has_bass = chord, False
+            basses = ladder((chord.bass,), *_BASS_RANGE)
+            self.bass = nearest(basses, (self.bass + _BASS_CENTRE) / 2)
+            self.voicing = close_voicing(chord, self.voicing, *_CHORD_RANGE, 3)
         if not self.has_bass and min(tones) < 0:
             self.has_bass = True
             if BASS not in tones:
                 tones = (BASS, *(tone for tone in tones if tone >= 0))
-        return [self._pitch(tone) for tone in tones]
+        return [self._pitch(chord, tone) for tone in tones]
 
-    def _pitch(self, tone: int) -> int:
+    def _pitch(self, chord: Chord, tone: int) -> int:
         """Return the MIDI pitch of a tone of either hand."""
         if tone >= 0:
             octave, index = divmod(tone, len(self.voicing))
@@ -343,7 +350,5 @@ class _Hands:
         if tone == OCTAVE:
             return self.bass + 12
         # The chord tone nearest to the interval, as the interval is not in every inverted chord.
-        assert self.chord is not None
-        target = self.bass + (7 if tone == FIFTH else 16)
-        tones = ladder(tuple(sorted(self.chord.pitch_classes)), self.bass + 1, self.bass + 24)
-        return nearest(tones, target)
+        tones = ladder(chord.pitch_classes, self.bass + 1, self.bass + 24)
+        return nearest(tones, self.bass + (7 if tone == FIFTH else 16))

@@ -1,1 +1,0 @@
-"""Multi-track grooves: families of rhythm patterns, styles and songs."""

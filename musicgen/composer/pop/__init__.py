@@ -1,1 +1,0 @@
-"""Piano pop, and songs for voice and piano: form, progressions, melody and accompaniment."""
