@@ -1,23 +1,19 @@
-"""Encodings that act on attention logits.
-
-Transformer-XL and SIREN share four terms (Dai et al. 2019, eq. 4; Alfons 2022, formula 1), for
-query i and key j:
-
-    A_ij = q_i·k_j + q_i·P_(j−i) + u·k_j + v·P_(j−i)
-
-u and v are learned biases of a layer. P has one vector of the model's width for each signed lag,
-key position minus query position. Each head uses a slice of u, v and P, as of q and k.
-"""
+"""Base class of encodings that add a term to attention logits."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from musicgen.position.base import LayerCode, PositionalEncoding, Site
-from musicgen.position.logit.term import LagTable, LayerLogits, LogitTerm
+from musicgen.position.base import (
+    LagTable,
+    LayerCode,
+    LayerLogits,
+    LogitTerm,
+    PositionalEncoding,
+    Site,
+)
 from musicgen.random import NoiseKey
 
 
@@ -58,30 +54,3 @@ class LogitEncoding(PositionalEncoding):
             for layer, cache in enumerate(caches)
         )
         return [LayerCode(logits=layer_logits) for layer_logits in logits], caches
-
-
-class RelativeEncoding(LogitEncoding):
-    """Base class of encodings with the four terms of Transformer-XL; a subclass computes P.
-
-    Each layer has its own P, u (`content_bias`, [layers, H, K]) and v (`position_bias`, the same).
-    """
-
-    def __init__(self, *args: int, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        sizes = self.num_layers, self.num_heads, self.width
-        self.content_bias = nn.Parameter(torch.zeros(sizes))
-        self.position_bias = nn.Parameter(torch.zeros(sizes))
-
-    @abstractmethod
-    def encodings(self, lags: Tensor, layer: int) -> Tensor:
-        """Return P of a layer in fp32, for integer lags: [N, num_dims] -> [N, D].
-
-        Each head uses a slice of the last dimension.
-        """
-
-    def logit_term(self, layer: int) -> LogitTerm:
-        def encoding(lags: Tensor) -> Tensor:
-            values = self.encodings(lags, layer).unflatten(-1, (self.num_heads, -1))
-            return values.transpose(0, 1)
-
-        return LogitTerm(self.content_bias[layer], self.position_bias[layer], encoding)

@@ -1,5 +1,14 @@
-"""SIREN: a sine network from a lag to its encoding."""
+"""Transformer-XL and SIREN: a learned encoding of each lag, by which queries are multiplied.
 
+They share four terms (Dai et al. 2019, eq. 4; Alfons 2022, formula 1), for query i and key j:
+
+    A_ij = q_i·k_j + q_i·P_(j−i) + u·k_j + v·P_(j−i)
+
+u and v are learned biases of a layer. P has one vector of the model's width for each signed lag,
+key position minus query position. Each head uses a slice of u, v and P, as of q and k.
+"""
+
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,9 +17,59 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
-from musicgen.position.base import Coordinates, at_least_fp32
-from musicgen.position.logit.base import RelativeEncoding
+from musicgen.position.absolute import sinusoids
+from musicgen.position.base import Coordinates, LogitTerm, at_least_fp32
+from musicgen.position.logit.base import LogitEncoding
 from musicgen.validation import check_int
+
+
+class RelativeEncoding(LogitEncoding):
+    """Base class of encodings with the four terms of Transformer-XL; a subclass computes P.
+
+    Each layer has its own P, u (`content_bias`, [layers, H, K]) and v (`position_bias`, the same).
+    """
+
+    def __init__(self, *args: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        sizes = self.num_layers, self.num_heads, self.width
+        self.content_bias = nn.Parameter(torch.zeros(sizes))
+        self.position_bias = nn.Parameter(torch.zeros(sizes))
+
+    @abstractmethod
+    def encodings(self, lags: Tensor, layer: int) -> Tensor:
+        """Return P of a layer in fp32, for integer lags: [N, num_dims] -> [N, D].
+
+        Each head uses a slice of the last dimension.
+        """
+
+    def logit_term(self, layer: int) -> LogitTerm:
+        def encoding(lags: Tensor) -> Tensor:
+            values = self.encodings(lags, layer).unflatten(-1, (self.num_heads, -1))
+            return values.transpose(0, 1)
+
+        return LogitTerm(self.content_bias[layer], self.position_bias[layer], encoding)
+
+
+class TransformerXL(RelativeEncoding):
+    """Transformer-XL (Dai et al. 2019, §3.3; Alfons 2022, algorithm 3): P = W s(lag) + b.
+
+    s are fixed sinusoids. b shifts all logits of a query equally, which matters only with a span.
+    In n dimensions, each dimension has an equal share of the sinusoids.
+    """
+
+    name = "transformer_xl"
+
+    def __init__(self, *args: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Not nn.Linear, whose weights the model initialises itself. Initialised as in SIREN.
+        layers, dim = self.num_layers, self.model_dim
+        self.weight = nn.Parameter(torch.randn(layers, dim, dim) * (2 / dim) ** 0.5)
+        self.bias = nn.Parameter(torch.zeros(layers, dim))
+
+    def encodings(self, lags: Tensor, layer: int) -> Tensor:
+        width = -(-self.model_dim // self.num_dims)
+        waves = sinusoids(lags[..., None], width).flatten(-2)[..., : self.model_dim]
+        return F.linear(waves.to(self.weight.dtype), self.weight[layer], self.bias[layer])
 
 
 class SIREN(RelativeEncoding):
