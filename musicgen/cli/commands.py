@@ -24,8 +24,7 @@ from musicgen.cli.arguments import (
     trust_modules,
     with_trainer_arguments,
 )
-from musicgen.cli.errors import USER_ERROR, check_types, one_line_errors
-from musicgen.cli.known_settings import check_known
+from musicgen.cli.errors import USER_ERROR, check_known, check_types, one_line_errors
 from musicgen.cli.sweeps import record_job
 from musicgen.console import recorded
 from musicgen.files import remove_if_empty

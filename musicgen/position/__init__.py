@@ -5,7 +5,8 @@ from musicgen.position.base import LayerCode, PositionalEncoding, Site
 from musicgen.position.conv_spe import ConvSPE
 from musicgen.position.logit.alibi import ALiBi
 from musicgen.position.logit.relative import SIREN, TransformerXL
-from musicgen.position.lrpe import OrthogonalLRPE, PermutationLRPE, PermuteFormer, RoPE, UnitaryLRPE
+from musicgen.position.lrpe import PermutationLRPE, PermuteFormer
+from musicgen.position.rotation import OrthogonalLRPE, RoPE, UnitaryLRPE
 from musicgen.position.sine_spe import SineSPE
 from musicgen.position.spe import SPE
 
