@@ -133,8 +133,10 @@ class SineSPE(SPE):
         gates = self.gates(epsilon)
         large = prefers_large_operations(positions.device)
         if z is None:
-            exact = [ExactOmega(positions, code_sines, large) for code_sines in sines]
-            return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
+            shared: list[Any] = [
+                (positions, each, each.omega(positions) if large else None, {}) for each in sines
+            ]
+            return [ExactSineCode(g, *shared[i % len(shared)]) for i, g in enumerate(gates)], None
         products = []
         for code_sines, code_z in zip(sines, z, strict=True):
             if not large:
@@ -175,58 +177,42 @@ def _codes(positions: Tensor, sines: Sines, z: Tensor) -> list[Tensor]:
     return codes
 
 
-class ExactOmega:
-    """Ω of one code in the limit R → ∞, shared by all layers.
+class ExactSineCode(LayerCode):
+    """Encoding in the limit R → ∞: q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q].
 
     Args:
+        gate: of the layer.
         positions: [1|B, L, num_dims].
         sines: parameters of the code.
-        large: compute products by few large operations, and Ω immediately. Else products are
+        omegas: Ω of queries and of keys, for products by few large operations. None: products are
             computed by blocks that fit a CPU's cache, and Ω when it is first used.
+        cache: results that all layers with the same code share.
     """
 
-    def __init__(self, positions: Tensor, sines: Sines, large: bool) -> None:
-        self.positions, self.sines, self.large = positions, sines, large
-        self.omegas = sines.omega(positions) if large else None
-        # Not `cached_property`, as torch.compile cannot trace its lock in Python 3.11.
-        self._products: list[partial[Tensor]] | None = None
-        self._scaled: list[Tensor] | None = None
-
-    @property
-    def products(self) -> list[partial[Tensor]]:
-        """Products of queries and of keys with Ω and z, but for the argument z."""
-        if self.omegas is not None:
-            dtype = product_dtype(self.positions.device)
-            return [partial(times_sines, omega=omega.to(dtype)) for omega in self.omegas]
-        if self._products is None:
-            self._products = sine_products(self.positions, self.sines)
-        return self._products
-
-    @property
-    def scaled(self) -> list[Tensor]:
-        """Ω / √2K' of queries and of keys: [1|B, L, H, 2K', K] each."""
-        if self._scaled is None:
-            omegas = self.omegas or self.sines.omega(self.positions)
-            scale = omegas[0].shape[-2] ** -0.5
-            self._scaled = [omega.transpose(1, 2) * scale for omega in omegas]
-        return self._scaled
-
-
-class ExactSineCode(LayerCode):
-    """Encoding in the limit R → ∞: q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q]."""
-
-    def __init__(self, gate: Gate | None, omega: ExactOmega) -> None:
-        self.gate, self.omega = gate, omega
+    def __init__(
+        self,
+        gate: Gate | None,
+        positions: Tensor,
+        sines: Sines,
+        omegas: tuple[Tensor, Tensor] | None,
+        cache: dict[str, list[Any]],
+    ) -> None:
+        self.gate, self.positions, self.sines = gate, positions, sines
+        self.omegas, self.cache = omegas, cache
 
     def repeatable(self) -> LayerCode:
-        if self.omega.large:
+        if self.omegas is not None:
             return self
-        return ExactSineCode(self.gate, ExactOmega(self.omega.positions, self.omega.sines, False))
+        return ExactSineCode(self.gate, self.positions, self.sines, None, {})
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        if "scaled" not in self.cache:  # Ω / √2K': [1|B, L, H, 2K', K] each
+            omegas = self.omegas or self.sines.omega(self.positions)
+            scale = omegas[0].shape[-2] ** -0.5
+            self.cache["scaled"] = [omega.transpose(1, 2) * scale for omega in omegas]
         encoded = []
         with torch.autocast(q.device.type, enabled=False):
-            for x, omega in zip((q.float(), k.float()), self.omega.scaled, strict=True):
+            for x, omega in zip((q.float(), k.float()), self.cache["scaled"], strict=True):
                 u = x if self.gate is None else x * self.gate.position
                 parts = [(u[..., None, :] * omega).flatten(-2)]  # [B, L, H, 2K'·K]
                 if self.gate is not None:
@@ -235,15 +221,21 @@ class ExactSineCode(LayerCode):
         return encoded[0], encoded[1]
 
     def project(self, q: Tensor, k: Tensor, directions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        heads, width, num_sines = self.omega.sines.gain.shape
+        heads, width, num_sines = self.sines.gain.shape
         num_waves = 2 * num_sines
         z, last = directions.split([num_waves * width, len(directions) - num_waves * width])
         z = (z * num_waves**-0.5).unflatten(0, (num_waves, width)).expand(heads, -1, -1, -1)
-        mean_square, gate = self.omega.sines.mean_square(self.omega.positions), self.gate
+        mean_square, gate = self.sines.mean_square(self.positions), self.gate
         if gate is not None:
             mean_square = mean_square * gate.position.square() + gate.constant.square()
             gate = gate._replace(epsilon=last.expand(heads, -1, -1))
-        of_q, of_k = self.omega.products
+        if self.omegas is not None:
+            dtype = product_dtype(q.device)
+            of_q, of_k = (partial(times_sines, omega=omega.to(dtype)) for omega in self.omegas)
+        else:
+            if "products" not in self.cache:
+                self.cache["products"] = sine_products(self.positions, self.sines)
+            of_q, of_k = self.cache["products"]
         with torch.autocast(q.device.type, enabled=False):
             projected = of_q(q, gate, z=z), of_k(k, gate, z=z)
         return *projected, (k.float().square() * mean_square).sum(-1, keepdim=True)

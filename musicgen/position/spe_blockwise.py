@@ -175,9 +175,15 @@ class _TimesSines(torch.autograd.Function):
         for part in blocks(x):
             x_h = x[:, part].permute(2, 0, 1, 3)
             g_h = grad[:, part].permute(2, 0, 1, 3).flatten(1, 2)  # [H, B·T, R]
-            omega_h = omega[:, :, part].transpose(0, 1)
-            into = None if grad_omega is None else grad_omega[:, :, part].transpose(0, 1)
-            g_x = _waves_backward(x_h, omega_h, g_h @ z.mT, into)
+            omega_h = omega[:, :, part].transpose(0, 1)  # [H, 1|B, T, 2K', K]
+            g_waves = (g_h @ z.mT).view(*x_h.shape[:3], *omega_h.shape[3:])  # [H, B, T, 2K', K]
+            if grad_omega is not None:
+                into = grad_omega[:, :, part].transpose(0, 1)
+                if into.shape[1] == x_h.shape[1]:
+                    into.addcmul_(g_waves, x_h[..., None, :])
+                else:
+                    into += (g_waves * x_h[..., None, :]).sum(1, keepdim=True)
+            g_x = g_waves.mul_(omega_h).sum(-2)  # in place: a second array would leave the cache
             if epsilon is not None:
                 g_c = (g_h @ epsilon.mT).view_as(g_x)
                 grad_position += (g_x * x_h).sum((1, 2))
@@ -190,23 +196,6 @@ class _TimesSines(torch.autograd.Function):
             grad_constant /= constant.clamp(min=torch.finfo(torch.float32).tiny)
         grads = grad_x.to(ctx.x_dtype), grad_position, grad_constant, None, grad_anchor
         return *grads, None, None, None
-
-
-def _waves_backward(x: Tensor, omega: Tensor, grad: Tensor, grad_omega: Tensor | None) -> Tensor:
-    """Return the gradient of x in vec(x_d Ω_d): [H, B, T, K].
-
-    Args:
-        omega: [H, 1|B, T, 2K', K].
-        grad: gradient of the vectors, [H, B·T, 2K'·K]; overwritten.
-        grad_omega: the gradient of Ω is added to it in place; None: it is not needed.
-    """
-    grad = grad.view(*x.shape[:3], *omega.shape[3:])
-    if grad_omega is not None:
-        if grad_omega.shape[1] == x.shape[1]:
-            grad_omega.addcmul_(grad, x[..., None, :])
-        else:
-            grad_omega += (grad * x[..., None, :]).sum(1, keepdim=True)
-    return grad.mul_(omega).sum(-2)  # in place: a second array would leave the cache
 
 
 def _gated(
