@@ -29,7 +29,7 @@ _ALLOWED = (
     SequenceHead,
     Tokenizer,
 )
-_trusted = {"musicgen"}  # modules whose classes may be built; `trust` adds those of the user
+_trusted = {"musicgen"}  # modules whose classes may be built; `trust` adds the user's
 _SMALL = 2**20  # numbers that any machine has memory for
 
 

@@ -51,7 +51,7 @@ class _Config(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """Plain data from which a model and its tokenizer are rebuilt.
+    """Plain data that a model and its tokenizer are rebuilt from.
 
     Attributes:
         model, tokenizer: configurations with `_target_`s; only music has a tokenizer.
@@ -246,7 +246,7 @@ def _rows_by_name(
     weights: Mapping[str, Tensor],
     initial: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Return the weights that have a row for each token: old rows, of new tokens initial ones."""
+    """Return the weights with a row per token: old rows, and initial rows of new tokens."""
     old_rows = {token: row for row, token in enumerate((*old, Vocabulary.PAD))}
     new_rows = {token: row for row, token in enumerate((*new, Vocabulary.PAD))}
     shared = [token for token in new_rows if token in old_rows]
@@ -265,7 +265,7 @@ def _rows_by_name(
 def _different_model(
     saved: CheckpointContent, content: CheckpointContent, but: str | None = None
 ) -> list[str]:
-    """Return the settings, all but one, in which a checkpoint's model differs from this run's."""
+    """Return the settings, all but one, that differ between a checkpoint's model and this run's."""
     models = ({k: v for k, v in c.model.items() if k != but} for c in (content, saved))
     here, there = (_settings(model, "model") for model in models)
     return [

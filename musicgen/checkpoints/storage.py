@@ -240,7 +240,7 @@ def write_folder(
         dtype: of the stored fp32 weights: `float32`, or `float16` or `bfloat16` for half the size.
 
     Raises:
-        UserError: `dtype` is none of these, or a weight is too large for `float16`.
+        UserError: `dtype` is unknown, or a weight is too large for `float16`.
     """
     check_choice("dtype", dtype, _DTYPES)
     stored = {name: _stored(name, tensor, dtype) for name, tensor in weights.items()}

@@ -36,7 +36,7 @@ def run(name: str) -> None:
 
     A `UserError`, or arguments that make no configuration, end the process with one line and status
     2; Ctrl-C and SIGTERM end it with one line and status 130. Other exceptions show their
-    traceback. A sweep goes on after a `UserError`, and ends with status 2.
+    traceback. A sweep continues after a `UserError`, and ends with status 2.
     """
 
     def task(cfg: DictConfig) -> Any:

@@ -95,7 +95,7 @@ def describe(error: BaseException) -> str | None:
 
     A parameter that a class refuses is named by its key in the configuration.
     """
-    section = ""  # of the configuration, whose object could not be built: "model.position."
+    section = ""  # of the object that could not be built: "model.position."
     while isinstance(error, InstantiationException) and error.__cause__ is not None:
         key = _FULL_KEY.search(str(error))
         section = f"{key[1]}." if key else ""
@@ -186,9 +186,7 @@ def check_types(cfg: DictConfig) -> None:
         except InterpolationResolutionError as error:
             raise UserError(f"{key}: {str(error).splitlines()[0]}") from None
         size = abs(number) if isinstance(number, float) else 0
-        if (
-            0 < size < 1e-30 or 1e30 < size < math.inf
-        ):  # NaN and infinity are left to who reads them
+        if 0 < size < 1e-30 or 1e30 < size < math.inf:  # NaN and infinity are left to the classes
             raise ParameterError(key, number, "expected 0 or a number from 1e-30 to 1e30")
         section, _, name = key.rpartition(".")
         settings: Any = OmegaConf.select(cfg, section) if section else None
@@ -196,7 +194,7 @@ def check_types(cfg: DictConfig) -> None:
             continue
         plain: Any = OmegaConf.to_object(settings)
         target: Any = get_object(settings._target_)
-        with suppress(NameError):  # of modules that are imported for hints alone
+        with suppress(NameError):  # of modules that are imported only for hints
             hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)
             try:
                 TypeAdapter(hints.get(name, Any), config=_PLAIN).validate_python(plain[name])
@@ -210,7 +208,7 @@ def _refusal(error: BaseException, section: str, text: str) -> str | None:
 
     Returns:
         None if the exception is not about settings of the command line, or if it comes from a
-        class of the user's own, whose traceback is worth more.
+        custom class, whose traceback is worth more.
     """
     by_trainer = type(error).__name__ == "MisconfigurationException" or "val_check_interval" in text
     given = [override.removeprefix("++") for override in given_overrides()]

@@ -1,4 +1,4 @@
-"""The outcomes of the jobs of a sweep: a line in a file for each, and a table at the end."""
+"""The outcomes of the jobs of a sweep: a line per job in a file, and a table at the end."""
 
 import csv
 import math
@@ -21,7 +21,7 @@ COLUMNS = ("job", "arguments", "outcome", "score")
 
 
 def record_job(outcome: str, score: float | None) -> None:
-    """Append a line about the job that has ended, which may be in a process of its own.
+    """Append a line about the job that has ended; jobs may run in separate processes.
 
     Args:
         outcome: the last message of the job.
@@ -62,7 +62,7 @@ class SweepTable(Callback):
 
 
 def table(jobs: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """Return a row for each job, with the arguments that not all jobs have."""
+    """Return a row per job, with the arguments that differ between jobs."""
     given = [shlex.split(job["arguments"]) for job in jobs]
     shared = set.intersection(*map(set, given)) if len(jobs) > 1 else set()
     rows: list[dict[str, Any]] = []

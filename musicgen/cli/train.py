@@ -39,7 +39,6 @@ from musicgen.run_folders import (
     OVERRIDES,
     claimed,
     find_checkpoint,
-    has_checkpoint,
     record_start,
 )
 from musicgen.training.checkpointing import AtomicCheckpointIO
@@ -153,7 +152,7 @@ class RunRecorder(pl.Callback):
         other = "another process is training in this folder; wait for its end, or interrupt it"
         with claimed(folder, other):
             if self.cfg.resume is None:
-                if has_checkpoint(folder):
+                if any((folder / "checkpoints").glob("[!.]*.ckpt")):
                     resume = shlex.quote(f"resume={folder}")
                     cure = f"continue it with {resume}, or give another folder"
                     raise UserError(f"{folder} holds another run; {cure}")
@@ -223,18 +222,18 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
 
 
 def longer_training(trainer: pl.Trainer, cfg: DictConfig) -> list[str]:
-    """Return the arguments with which a run that has ended takes twice as many steps or epochs."""
+    """Return the arguments that continue an ended run to twice as many steps or epochs."""
     if cfg.minutes is not None:
         return ["minutes=null", f"trainer.max_steps={2 * trainer.global_step}"]
     if trainer.global_step == trainer.max_steps:
         return [f"trainer.max_steps={2 * trainer.global_step}"]
     if trainer.current_epoch == trainer.max_epochs:
         return [f"trainer.max_epochs={2 * trainer.current_epoch}"]
-    return []  # it ended early, and goes on without them
+    return []  # it ended early, and continues without them
 
 
 def config_tree(cfg: DictConfig) -> Tree:
-    """Return a configuration as a tree to print, with a branch for each section."""
+    """Return a configuration as a tree to print, with a branch per section."""
     tree = Tree("configuration")
     plain: Any = OmegaConf.to_container(cfg, resolve=True)
     for name, value in plain.items():

@@ -214,7 +214,7 @@ class PositionalEncoding(nn.Module, ABC):
     """Base class of positional encodings: returns one code per layer for given positions.
 
     One module serves the whole model and owns all parameters of positions. An encoding that layers
-    share returns the same code for each of them.
+    share returns the same code for all of them.
 
     Args:
         num_layers, num_heads: number of layers, and of heads H.
@@ -227,7 +227,7 @@ class PositionalEncoding(nn.Module, ABC):
     Attributes:
         sites: where the encoding may act. An argument `site`, if there is one, chooses among them.
         decays: codes may have a `log_decay`, which only linear attention applies.
-        relative: whether products of queries at s and keys at t depend on t − s alone: exactly, in
+        relative: whether products of queries at s and keys at t depend only on t − s: exactly, in
             expectation, or not.
         shares_kernel: whether all layers have the same `kernel`.
         has_fixed_state: whether the state that `forward` returns stays the same after the first
@@ -298,7 +298,7 @@ class PositionalEncoding(nn.Module, ABC):
         return None
 
     def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
-        """Return the part of logits that depends on the lag m − n alone: [H, 1, N], or None."""
+        """Return the part of logits that depends only on the lag m − n: [H, 1, N], or None."""
         return None
 
     def draw(

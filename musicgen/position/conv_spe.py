@@ -14,7 +14,7 @@ from musicgen.position.spe import SPE, Gate, SPECode, times_codes
 from musicgen.position.spe_blockwise import codes_by_blocks, filter_noise, toeplitz
 from musicgen.random import NoiseKey, RandomStream
 
-BLOCK_SIDE = 128  # positions in a block of noise, which is a function of its key alone
+BLOCK_SIDE = 128  # positions in a block of noise, which is a function of its key only
 
 
 class ConvSPE(SPE):
@@ -54,7 +54,7 @@ class ConvSPE(SPE):
 
     def code_kernel(self, lags: Tensor, code: int) -> Tensor:
         # q̄[m] = Σ_p Φ_q[p] z[m + p]: lag τ pairs Φ_q[p] with Φ_k[p + τ]. The FFT computes all
-        # lags at once, in a period of 2P, in which negative lags come last.
+        # lags at once, in a period of 2P; negative lags come last.
         period, lags = 2 * self.filter_length, lags[:, 0]
         q, k = (torch.fft.rfft(x[code].float(), period) for x in (self.filter_q, self.filter_k))
         all_lags = torch.fft.irfft(q.conj() * k, period)

@@ -46,7 +46,7 @@ class LRPE(PositionalEncoding):
             where features stay positive, else `unencoded`.
 
     Raises:
-        ParameterError: `basis` is not one of `bases`, or `normaliser` is none of the above.
+        ParameterError: `basis` is not one of `bases`, or `normaliser` is unknown.
     """
 
     sites = frozenset({Site.QUERY_KEY, Site.FEATURE})
@@ -158,7 +158,7 @@ def fourier(x: Tensor, code: int) -> Tensor:
 
 
 class Householder(nn.Module):
-    """The basis P = I − 2vvᵀ / vᵀv, v ~ N(0, I) for each code and head (Qin et al. 2023, eq. 73).
+    """The basis P = I − 2vvᵀ / vᵀv, v ~ N(0, I) per code and head (Qin et al. 2023, eq. 73).
 
     Args:
         num_codes, num_heads, width: shape of v.
@@ -200,12 +200,12 @@ class _Reflect(torch.autograd.Function):
 
 
 def _dot(x: Tensor, v: Tensor) -> Tensor:
-    """Return v·x for each head: [B, L, H, 1]."""
+    """Return v·x per head: [B, L, H, 1]."""
     return torch.einsum("blhm,hm->blh", x, v)[..., None]
 
 
 class PermutationLRPE(LRPE):
-    """LRPE of type 3: Λ^(s) permutes x_j -> x_{π^s(j)}, with a random π for each head (eq. 24).
+    """LRPE of type 3: Λ^(s) permutes x_j -> x_{π^s(j)}, with a random π per head (eq. 24).
 
     Raises:
         ParameterError: there is more than one coordinate.
@@ -267,21 +267,21 @@ def find_cycles(permutation: Tensor) -> Tensor:
     """Return the cycles of the permutation j -> permutation[j] of M elements.
 
     Returns:
-        [4, M]. Row 0 has the elements, cycle by cycle, in the order in which the permutation visits
-        them. For each element j, row 1 has the start of its cycle in row 0, row 2 the length of
-        the cycle, and row 3 the offset of j within it.
+        [4, M]. Row 0 has the elements, cycle by cycle, in the order of the permutation. For each
+        element j, row 1 has the start of its cycle in row 0, row 2 the length of the cycle, and
+        row 3 the offset of j within it.
     """
     if permutation.is_meta:
         return torch.empty(4, len(permutation), dtype=torch.long, device="meta")
     image = permutation.tolist()
     order: list[int] = []
-    places = torch.empty(3, len(image), dtype=torch.long)
+    places: dict[int, tuple[int, int, int]] = {}  # of each element: start, length, offset
     for first in range(len(image)):
-        if first not in order:
+        if first not in places:
             cycle = [first]
             while (element := image[cycle[-1]]) != first:
                 cycle.append(element)
-            for offset, element in enumerate(cycle):
-                places[:, element] = torch.tensor((len(order), len(cycle), offset))
+            places |= {element: (len(order), len(cycle), i) for i, element in enumerate(cycle)}
             order += cycle
-    return torch.cat((torch.tensor([order]), places))
+    starts, lengths, offsets = zip(*(places[j] for j in range(len(image))), strict=True)
+    return torch.tensor([order, starts, lengths, offsets])

@@ -21,7 +21,7 @@ class Rotation(LRPE):
     of frequencies of one dimension.
 
     Args:
-        learned_angles: learn log α for each head; else α keeps its initial value. The logarithm
+        learned_angles: learn log α per head; else α keeps its initial value. The logarithm
             lets an optimizer change slow and fast angles in proportion.
         angles: initial values of α_t, t < A, which are the theta types a, b and c of Qin et al.
             2023 (appendix D.2). `geometric`: 10000^(−2t/M) for M rotated features. `linear`:

@@ -31,7 +31,7 @@ class SineSPE(SPE):
     magnitude is initialised as in one dimension, the sign at random.
 
     q̂ = vec(q_d Ω_d(n)) z is one matrix product, with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of
-    width 2K' for each of the K dimensions. The codes themselves are computed only on accelerators
+    width 2K' per dimension. The codes themselves are computed only on accelerators
     and for many sequences, which share them.
 
     `num_realizations=None` is the limit R → ∞, which has a finite width E = K (2K' + 1):

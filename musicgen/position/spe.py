@@ -35,7 +35,7 @@ class SPE(PositionalEncoding):
             parameters.
         class_token: allow tokens without a position, which have a negative coordinate. If gated,
             the code of such a token is the noise ε of the gate: its expected products are δ q·k. If
-            ungated, it is a learned function of the noise from which other codes are computed.
+            ungated, it is a learned function of the noise of the other codes.
     """
 
     sites = frozenset({Site.QUERY_KEY})
@@ -70,7 +70,7 @@ class SPE(PositionalEncoding):
         """Return the expected kernel P_d: lags m − n, [N] or [N, num_dims] -> [H, K, N].
 
         Args:
-            layer: number of the layer, whose gate is applied; None: the first code, without a gate.
+            layer: number of the layer; None: the first code, without a gate.
         """
         steps = lags.reshape(-1, self.num_dims)
         kernel = self.code_kernel(steps, (layer or 0) % self.num_codes)
@@ -84,7 +84,7 @@ class SPE(PositionalEncoding):
         """Return P_d of one code without a gate: lags [N, num_dims] -> [H, K, N]."""
 
     def draw_epsilon(self, key: NoiseKey, device: torch.device) -> Tensor | None:
-        """Return the scaled noise ε of all gates, [layers, H, K, R]; None: there is none."""
+        """Return the scaled noise ε of all gates, [layers, H, K, R]; None without gates."""
         if self.gate is None or self.num_realizations is None:
             return None
         epsilon = key.fold(RandomStream.SPE_GATE).normal(
@@ -150,7 +150,7 @@ def times_codes(x: Tensor, gate: Gate | None, *, code: Tensor, slots: Tensor | N
         product = (u[..., None, :] @ code[slots])[..., 0, :]
     else:
         token_codes = code[:length] if slots is None else code[slots[0]]
-        # One matrix product for each position and head, over all sequences.
+        # One matrix product per position and head, over all sequences.
         by_position = u.reshape(batch, length * heads, width).transpose(0, 1)  # [L·H, B, K]
         product = torch.bmm(by_position, token_codes.flatten(0, 1))
         product = product.transpose(0, 1).unflatten(1, (length, heads))
@@ -188,7 +188,7 @@ def times_noise(x: Tensor, gate: Gate) -> Tensor:
 
 
 class Sines(NamedTuple):
-    """The parameters of one code of SineSPE, and Ω, by which its noise is multiplied."""
+    """The parameters of one code of SineSPE, and Ω, the factor on its noise."""
 
     frequency: Tensor  # [P, H, K, K'] in turns per position, within ±½; in fp64 (see `angles_at`)
     phase: Tensor  # [H, K, K']: θ, of queries only

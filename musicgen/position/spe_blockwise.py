@@ -381,7 +381,9 @@ def _code_products(x: Tensor, code: Tensor, slots: Tensor | None) -> Tensor:
     parts = []
     for part in blocks(x):
         vectors = x[:, part]
-        if slots is None:  # one product over all sequences, as matmul would copy the code for each
+        if (
+            slots is None
+        ):  # one product over all sequences, as matmul would copy the code per sequence
             parts.append((vectors.permute(1, 2, 0, 3) @ code[part]).permute(2, 0, 1, 3))
         else:
             parts.append((vectors[..., None, :] @ code[slots[:, part]])[..., 0, :])

@@ -28,7 +28,7 @@ class LogitEncoding(PositionalEncoding):
         """Return the term of a layer."""
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
-        """Return the scaled encodings P of the lags, by which q_d is multiplied: [H, K, N].
+        """Return the scaled encodings P of the lags, the factors on q_d: [H, K, N].
 
         The norm of an encoding is the standard deviation of q·P for queries with independent
         entries of variance 1.

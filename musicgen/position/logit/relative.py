@@ -1,10 +1,10 @@
-"""Transformer-XL and SIREN: a learned encoding of each lag, by which queries are multiplied.
+"""Transformer-XL and SIREN: a learned encoding per lag, whose product with queries is added.
 
 They share four terms (Dai et al. 2019, eq. 4; Alfons 2022, formula 1), for query i and key j:
 
     A_ij = q_i·k_j + q_i·P_(j−i) + u·k_j + v·P_(j−i)
 
-u and v are learned biases of a layer. P has one vector of the model's width for each signed lag,
+u and v are learned biases of a layer. P has one vector of the model's width per signed lag,
 key position minus query position. Each head uses a slice of u, v and P, as of q and k.
 """
 
@@ -79,13 +79,13 @@ class SIREN(RelativeEncoding):
     to |x| ≤ 1: lags beyond the training length share the encoding of the furthest one.
 
     Args:
-        training_length: N, one number for each coordinate, in its unit: tokens of the index, grid
+        training_length: N, one number per coordinate, in its unit: tokens of the index, grid
             steps of musical time, semitones of pitch.
-        depth: number of layers, of which the last is linear; at least 2.
+        depth: number of layers, at least 2; the last one is linear.
         omega_first, omega: factor ω in the sines of the first layer, and of the other layers.
 
     Raises:
-        ParameterError: `training_length` does not have one number for each coordinate.
+        ParameterError: `training_length` does not have one number per coordinate.
     """
 
     name = "siren"
