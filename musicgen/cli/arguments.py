@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +211,14 @@ def _taken(override: str, folder: Path) -> str | None:
     if _is_plain(override):
         return override
     key = override_key(override)
-    if key.endswith("._target_"):
-        return override if _names_own_class(override.partition("=")[2]) else None
+    if key.endswith("._target_"):  # a class of a module that the user trusts
+        from musicgen.checkpoints import check_targets  # takes seconds
+
+        target = override.partition("=")[2]
+        with suppress(UserError):
+            check_targets({"_target_": target}, (object,))
+            return None if target.startswith("musicgen.") else override
+        return None
     if not (is_own(folder) and _CORPUS_FOLDER.fullmatch(key)):
         return None
     value = str(OverridesParser.create().parse_override(override).value())
@@ -220,17 +227,6 @@ def _taken(override: str, folder: Path) -> str | None:
     if not root.is_dir():
         return None
     return override if start == Path.cwd() else f"{key}={quoted(str(root))}"
-
-
-def _names_own_class(target: str) -> bool:
-    """Return whether a target is a class of a module that the user trusts."""
-    from musicgen.checkpoints import check_targets  # takes seconds
-
-    try:
-        check_targets({"_target_": target}, (object,))
-    except UserError:
-        return False
-    return not target.startswith("musicgen.")
 
 
 def _is_plain(override: str) -> bool:

@@ -50,7 +50,11 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
             source = CheckpointContent.from_plain(checkpoint)
             adopt_settings(cfg, source)
         cfg.init = source.config.get("init") if cfg.resume else str(path)  # for the record
-        check_steps_left(cfg, source)
+        # With `minutes`, the clock decides when the run ends.
+        by_steps = cfg.resume and cfg.train and cfg.minutes is None
+        if by_steps and 0 <= cfg.trainer.max_steps < source.steps:
+            expected = f"the run has taken {source.steps:,} steps already; give a larger number"
+            raise ParameterError("trainer.max_steps", cfg.trainer.max_steps, expected)
     tokenizer, model, data = build_music(cfg) if cfg.get("tokenizer") else build_examples(cfg)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
@@ -85,17 +89,6 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
                 notes += [new] if new else []
     model.recompute = cfg.recompute
     return module, data, notes
-
-
-def check_steps_left(cfg: DictConfig, source: CheckpointContent) -> None:
-    """Raise `UserError` if a resumed run is to end before the step that it has reached.
-
-    With `minutes` the clock decides when it ends.
-    """
-    by_steps = cfg.resume and cfg.train and cfg.minutes is None
-    if by_steps and 0 <= cfg.trainer.max_steps < source.steps:
-        expected = f"the run has taken {source.steps:,} steps already; give a larger number"
-        raise ParameterError("trainer.max_steps", cfg.trainer.max_steps, expected)
 
 
 def compiles(cfg: DictConfig) -> bool:

@@ -50,7 +50,10 @@ from musicgen.validation import check_int
 
 def main(cfg: DictConfig) -> float | None:
     """Build, fit and test a model; return the best validation score for sweeps, if there is one."""
-    silence_libraries()
+    # Libraries warn about each other, on which users cannot act.
+    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
+    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
     check_settings(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -58,7 +61,11 @@ def main(cfg: DictConfig) -> float | None:
     recorder = RunRecorder(cfg, Path(cfg.paths.output_dir))
     trainer = build_trainer(cfg, module, recorder)
     if cfg.print_config and trainer.is_global_zero:
-        console.print(config_tree(cfg))
+        tree = Tree("configuration")
+        for name, value in module.content.config.items():
+            text = OmegaConf.to_yaml(value) if isinstance(value, dict) else str(value)
+            tree.add(name).add(Syntax(text.rstrip(), "yaml", background_color="default"))
+        console.print(tree)
     with recorder.hold_folder() if trainer.is_global_zero else nullcontext():
         count = parameter_count(module.model)
         notes.append(f"{count:,} parameters; the run's folder is {recorder.folder}")
@@ -69,13 +76,6 @@ def main(cfg: DictConfig) -> float | None:
         validate_and_test(cfg, trainer, module, data)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return None if score is None else float(score)
-
-
-def silence_libraries() -> None:
-    """Hide the libraries' warnings about each other, on which users cannot act."""
-    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
-    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def check_settings(cfg: DictConfig) -> None:
@@ -230,16 +230,6 @@ def longer_training(trainer: pl.Trainer, cfg: DictConfig) -> list[str]:
     if trainer.current_epoch == trainer.max_epochs:
         return [f"trainer.max_epochs={2 * trainer.current_epoch}"]
     return []  # it ended early, and continues without them
-
-
-def config_tree(cfg: DictConfig) -> Tree:
-    """Return a configuration as a tree to print, with a branch per section."""
-    tree = Tree("configuration")
-    plain: Any = OmegaConf.to_container(cfg, resolve=True)
-    for name, value in plain.items():
-        text = OmegaConf.to_yaml(value) if isinstance(value, dict) else str(value)
-        tree.add(str(name)).add(Syntax(text.rstrip(), "yaml", background_color="default"))
-    return tree
 
 
 def provenance() -> dict[str, Any]:

@@ -95,18 +95,9 @@ class LRPE(PositionalEncoding):
         """Return one code per layer for positions [1|B, L, num_dims]."""
         with torch.autocast(positions.device.type, enabled=False):
             transforms = [self.transform(positions, code) for code in range(self.num_codes)]
-        decay = self.log_decay()
-        codes = [
-            LRPECode(
-                self.basis,
-                code,
-                transform,
-                keeps_sign=self.keeps_sign,
-                encodes_normaliser=self.encodes_normaliser,
-                log_decay=decay,
-            )
-            for code, transform in enumerate(transforms)
-        ]
+        options: dict[str, Any] = {"keeps_sign": self.keeps_sign, "log_decay": self.log_decay()}
+        options["encodes_normaliser"] = self.encodes_normaliser
+        codes = [LRPECode(self.basis, i, t, **options) for i, t in enumerate(transforms)]
         return codes * (self.num_layers // self.num_codes)
 
     def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
