@@ -83,7 +83,7 @@ class ConvSPE(SPE):
             known, epsilon = range(0), self.draw_epsilon(key, device)
             class_z = None if self.class_code is None else self._draw(key, range(1), device)
         else:
-            known, epsilon, class_z, _ = state
+            (known, _, class_z, _), epsilon = state, None
         last = max(int(index.max()), 0)  # negative positions need no code
         first = int(torch.where(index < 0, last, index).min()) // BLOCK_SIDE
         end = last // BLOCK_SIDE + 1
@@ -114,7 +114,8 @@ class ConvSPE(SPE):
         if isinstance(noise, NoiseKey):
             noise = self.draw(noise, positions, positions.device, state=state)
         z, epsilon, class_z, blocks, contiguous = noise
-        gates, index = self.gates(epsilon), self.read(positions)[..., 0].long()
+        all_gates = self.gates(epsilon) if state is None else state[1]
+        gates, index = all_gates, self.read(positions)[..., 0].long()
         if self.class_token:
             positioned = index >= 0
             gates = self._gates_at(positioned, gates, class_z)
@@ -131,7 +132,7 @@ class ConvSPE(SPE):
             codes.append(arrays)
             products.append(of_q_and_k)
         layers = [SPECode(gate, *products[i % self.num_codes]) for i, gate in enumerate(gates)]
-        return layers, (blocks, epsilon, class_z, codes)
+        return layers, (blocks, all_gates, class_z, codes)
 
     def _products(
         self, code: int, z: Tensor | None, kept: list[Tensor] | None, slots: Tensor | None

@@ -119,7 +119,7 @@ def sines_by_blocks(
     grad_omega: PassLocal[Tensor],
     z: Tensor,
 ) -> Tensor:
-    """Return x̂ as `times_sines` does, [B, L, H, R]; for x, Ω and z, see there."""
+    """Return x̂ as `times_sines` does, [B, L, H, R]; for x, Ω and z, see there. Without autocast."""
     return _TimesSines.apply(x, *(gate or (None,) * 3), anchor, omega, grad_omega, z)
 
 
@@ -149,15 +149,14 @@ class _TimesSines(torch.autograd.Function):
         ctx.grad_omega = grad_omega
         batch, length, heads, _ = x.shape
         out = x.new_empty(batch, length, heads, z.shape[-1])
-        with torch.autocast(x.device.type, enabled=False):
-            z, epsilon = _gated(position, constant, z, epsilon, omega.dtype)
-            for part in blocks(x):
-                x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
-                waves = x_h[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
-                y = waves.flatten(3).flatten(1, 2) @ z
-                if epsilon is not None:
-                    y = y.baddbmm_(x_h.flatten(1, 2), epsilon)
-                out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
+        z, epsilon = _gated(position, constant, z, epsilon, omega.dtype)
+        for part in blocks(x):
+            x_h = x[:, part].permute(2, 0, 1, 3)  # [H, B, T, K]
+            waves = x_h[..., None, :] * omega[:, :, part].transpose(0, 1)  # [H, B, T, 2K', K]
+            y = waves.flatten(3).flatten(1, 2) @ z
+            if epsilon is not None:
+                y = y.baddbmm_(x_h.flatten(1, 2), epsilon)
+            out[:, part] = y.unflatten(1, (batch, -1)).permute(1, 2, 0, 3)
         return out
 
     @staticmethod
