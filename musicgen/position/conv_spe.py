@@ -114,7 +114,8 @@ class ConvSPE(SPE):
         if isinstance(noise, NoiseKey):
             noise = self.draw(noise, positions, positions.device, state=state)
         z, epsilon, class_z, blocks, contiguous = noise
-        all_gates = self.gates(epsilon) if state is None else state[1]
+        # The state has the blocks, gates and noise in use, and the codes at the blocks.
+        known, all_gates, _, earlier = state or (range(0), self.gates(epsilon), None, [])
         gates, index = all_gates, self.read(positions)[..., 0].long()
         if self.class_token:
             positioned = index >= 0
@@ -125,9 +126,9 @@ class ConvSPE(SPE):
         codes, products = [], []
         for c in range(self.num_codes):
             kept = None  # the arrays at earlier blocks
-            if state is not None and blocks.start in state[0]:
-                start = (blocks.start - state[0].start) * BLOCK_SIDE
-                kept = [code[start:] for code in state[-1][c]]
+            if blocks.start in known:
+                start = (blocks.start - known.start) * BLOCK_SIDE
+                kept = [code[start:] for code in earlier[c]]
             arrays, of_q_and_k = self._products(c, None if z is None else z[c], kept, slots)
             codes.append(arrays)
             products.append(of_q_and_k)
