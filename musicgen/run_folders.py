@@ -58,7 +58,7 @@ def record_start(folder: Path, **provenance: Any) -> None:
     """Record the start of a new run, so that `latest` and `auto` find the newest.
 
     Args:
-        provenance: further entries, see `musicgen.cli.provenance`.
+        provenance: further entries, see `musicgen.cli.train.provenance`.
     """
     record = {"started": time.time(), "version": musicgen.__version__, "format": FORMAT_VERSION}
     write_json(folder / RECORD, {**record, **provenance})

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from musicgen.errors import ParameterError
 from musicgen.position.absolute import sinusoids
 from musicgen.position.base import Coordinates, LogitTerm, at_least_fp32
-from musicgen.position.logit.base import LogitEncoding
+from musicgen.position.logit import LogitEncoding
 from musicgen.validation import check_int
 
 
