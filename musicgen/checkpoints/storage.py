@@ -178,9 +178,13 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
         if tokenizer.vocabulary.hash != content.vocabulary_hash:
             raise UserError("its vocabulary differs from that of its tokenizer; use another")
         weights = state_weights(checkpoint)
-        vocab_size, classes = len(tokenizer.vocabulary), match_classes(tokenizer)
-        tables = {"vocab_size": vocab_size, "match_classes": classes}
-        build_model = partial(build, content.model, Transformer, **tables)
+        build_model = partial(
+            build,
+            content.model,
+            Transformer,
+            vocab_size=len(tokenizer.vocabulary),
+            match_classes=match_classes(tokenizer),
+        )
         check_sizes(content.model, weights, build_model)
         model: Transformer = build_model()
         load_weights(model, weights)

@@ -59,12 +59,6 @@ _PLUGINS = {  # what pip installs for choices of Hydra's launcher and sweeper
 _FULL_KEY = re.compile(r"^ *full_key: (\S+)$", re.M)  # in messages of Hydra and OmegaConf
 _NO_SETTING = re.compile(r"Could not override '(\S+)'")  # Hydra's message
 _NO_ARGUMENT = re.compile(r"got an unexpected keyword argument '(\w+)'")  # Python's
-# Names that people know from other programs, and what serves their purpose here.
-_ELSEWHERE = {
-    "ckpt_path": "resume=RUN continues a run in its folder, init=RUN begins a new run from the "
-    "weights of another"
-}
-_OBJECTS = ("callbacks", "logger")  # sections that hold any number of objects
 
 
 @contextmanager
@@ -107,9 +101,8 @@ def describe(error: BaseException) -> str | None:
         return text
     line = _configuration_line(error, text) or _system_line(error, text)
     line = line or _missing_package_line(error, section, text)
-    own_text = isinstance(error, HydraException) and not isinstance(error, InstantiationException)
-    if line is None and own_text:
-        line = text
+    if isinstance(error, HydraException) and not isinstance(error, InstantiationException):
+        return line or text
     return line or _refusal(error, section, text)
 
 
@@ -262,8 +255,11 @@ def no_such_setting(
         otherwise: the line for a setting of a section, such as `model.x`, without a similar one.
         known: the names of all settings; by default they are composed.
     """
-    if config_name == "train" and key in _ELSEWHERE:
-        return f"{key}: no such setting; {_ELSEWHERE[key]}"
+    if config_name == "train" and key == "ckpt_path":  # which people know from other programs
+        return (
+            "ckpt_path: no such setting; resume=RUN continues a run in its folder, init=RUN begins "
+            "a new run from the weights of another"
+        )
     cutoff = 0.67 if "." in key else 0.6  # keys of one section have much in common
     known = known or _settings(config_name, sys.argv[1:])
     similar = get_close_matches(key, known, 1, cutoff)
@@ -277,8 +273,9 @@ def no_such_setting(
 def _is_of_object(cfg: DictConfig, key: str) -> bool:
     """Return whether a setting is an argument of a class, or a callback or logger itself."""
     parts = key.split(".")
-    num_sections = len(parts) if parts[0] in _OBJECTS and len(parts) == 2 else len(parts) - 1
-    sections = (".".join(parts[:end]) for end in range(1, num_sections + 1))
+    sections = [".".join(parts[:end]) for end in range(1, len(parts))]
+    if sections in (["callbacks"], ["logger"]):  # which hold any number of objects
+        sections.append(key)
     found = (OmegaConf.select(cfg, section) for section in sections)
     return any(OmegaConf.is_dict(each) and "_target_" in each for each in found)
 
