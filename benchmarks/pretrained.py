@@ -27,7 +27,7 @@ from omegaconf import OmegaConf
 import musicgen
 from benchmarks import measure, tables
 from musicgen.checkpoints import CONTENT_KEY, load_initial
-from musicgen.checkpoints.folders import CONFIG
+from musicgen.checkpoints.storage import CONFIG
 from musicgen.composer import compose_corpus
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.files import read_csv, write_json

@@ -3,7 +3,7 @@
 The sides take turns in one process with one thread. CPU time is measured, because other programs
 hardly change it. Peak memory is measured in one process for each side.
 
-- sine plain, conv plain: few large operations (`musicgen/position/spe/batched.py`), which autograd
+- sine plain, conv plain: few large operations (`musicgen/position/spe.py`), which autograd
   differentiates, and whose gradients it sums over layers.
 """
 

@@ -24,7 +24,7 @@ class Batch:
     Attributes:
         tokens: ids [B, L], or vectors [B, L, C].
         targets: of each token [B, L], such as the next one, or of each example [N]; `IGNORED` where
-            there is none.
+            a token has no target.
         positions: the coordinates that the model reads, from the token index on; None: the token
             index alone. [1|B, L, P]
         key_mask: [B, L], false at padding that other tokens must not attend to; None: no padding.
@@ -78,7 +78,7 @@ class StreamDataModule(pl.LightningDataModule):
     """Loaders of training items and of items for evaluation, in each process.
 
     Args:
-        length: L, tokens of an item at most.
+        length: L, largest number of tokens of an item.
         batch_size: items in a batch, per process.
         batches_per_epoch: None makes an epoch one pass over the data.
         seed: decides the stream.
@@ -168,6 +168,6 @@ class StreamDataModule(pl.LightningDataModule):
 
 
 def _leave_group(worker: int) -> None:
-    """Leave the process group, so that Ctrl-C, `timeout` and SLURM stop the main process alone."""
+    """Leave the process group, so that Ctrl-C, `timeout` and SLURM stop only the main process."""
     if hasattr(os, "setpgrp"):  # else Windows
         os.setpgrp()

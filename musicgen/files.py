@@ -65,7 +65,7 @@ def regular_size(path: Path) -> int:
     """Return the bytes of a regular file.
 
     Raises:
-        UserError: the file is missing, or a pipe or a device, whose reader may wait for ever.
+        UserError: the file is missing, or a pipe or a device, where reading may never end.
     """
     try:
         status = path.stat()

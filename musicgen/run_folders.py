@@ -55,17 +55,17 @@ def claimed(folder: Path, otherwise: str) -> Iterator[None]:
 
 
 def record_start(folder: Path, **provenance: Any) -> None:
-    """Record the start of a new run, by which `latest` and `auto` find the newest.
+    """Record the start of a new run, so that `latest` and `auto` find the newest.
 
     Args:
-        provenance: further entries, see `musicgen.cli.provenance`.
+        provenance: further entries, see `musicgen.cli.train.provenance`.
     """
     record = {"started": time.time(), "version": musicgen.__version__, "format": FORMAT_VERSION}
     write_json(folder / RECORD, {**record, **provenance})
 
 
 def start_directory(folder: Path) -> Path:
-    """Return the directory in which a run was started, or the current one if it is unknown."""
+    """Return the directory where a run was started, or the current one if it is unknown."""
     with suppress(UserError):
         record = read_json(folder / RECORD, folder)
         if isinstance(record, dict) and isinstance(record.get("directory"), str):
@@ -82,7 +82,7 @@ def job_id(otherwise: str) -> str:
     """Return the id of a job of torchrun or srun, so that its processes share a run folder.
 
     Args:
-        otherwise: the id of a process that was started alone, such as the time.
+        otherwise: the id of a process without others, such as the time.
     """
     job = os.environ.get("TORCHELASTIC_RUN_ID")
     if job == "none":
@@ -102,10 +102,6 @@ def run_id(output_dir: str) -> str:
     return next(logged, "-".join((*Path(output_dir).parts[-2:], token_hex(4))))
 
 
-def has_checkpoint(folder: Path) -> bool:
-    return any((folder / "checkpoints").glob("[!.]*.ckpt"))
-
-
 def stored_arguments(folder: Path) -> list[str]:
     """Return the arguments that a run was trained with, from the file in its folder.
 
@@ -123,7 +119,7 @@ def stored_arguments(folder: Path) -> list[str]:
 
 
 def refuse_special_files(folder: Path) -> None:
-    """Raise `UserError` unless a run's folder holds regular files and folders alone.
+    """Raise `UserError` unless a run's folder holds only regular files and folders.
 
     Links are allowed within the folder.
     """
@@ -195,16 +191,25 @@ def _newest_run(*, with_checkpoint: bool = False) -> Path:
     """Return the run that started last, or the last one that has a checkpoint.
 
     Raises:
-        UserError: there is none.
+        UserError: no run is found.
     """
-    runs = [path.parent for path in _ROOT.glob(f"**/{RECORD}")]
-    runs = [run for run in runs if run.relative_to(_ROOT).parts[0] != "debug"]
-    if with_checkpoint:
-        runs = [run for run in runs if (run / LAST).is_file()]
-    starts = {run: _start(run) for run in runs}
-    others = [f"{run} is of another version of musicgen" for run in runs if starts[run] is None]
-    known = {run: start for run, start in starts.items() if start is not None}
-    if not known:
+    starts: dict[Path, float] = {}
+    others = []
+    for run in (path.parent for path in _ROOT.glob(f"**/{RECORD}")):
+        is_debug = run.relative_to(_ROOT).parts[0] == "debug"
+        if is_debug or (with_checkpoint and not (run / LAST).is_file()):
+            continue
+        try:
+            record = read_json(run / RECORD, run)
+            started, is_current = float(record["started"]), record["format"] == FORMAT_VERSION
+        # Written before it held a format, or damaged.
+        except (ArithmeticError, KeyError, TypeError, ValueError):
+            is_current = False
+        if is_current:
+            starts[run] = started
+        else:
+            others.append(f"{run} is of another version of musicgen")
+    if not starts:
         wanted = "checkpoint" if with_checkpoint else "run"
         other = f", and {others[0]}" if others else ""
         raise UserError(
@@ -212,14 +217,4 @@ def _newest_run(*, with_checkpoint: bool = False) -> Path:
             "first: python train.py"
         )
     warn_of_first([f"left out: {other}" for other in others], 1)
-    return max(known, key=known.__getitem__)
-
-
-def _start(run: Path) -> float | None:
-    """Return when a run started; None if it is of another version of musicgen."""
-    try:
-        record = read_json(run / RECORD, run)
-        return float(record["started"]) if record["format"] == FORMAT_VERSION else None
-    # Written before it held a format, or damaged.
-    except (ArithmeticError, KeyError, TypeError, ValueError):
-        return None
+    return max(starts, key=starts.__getitem__)

@@ -8,7 +8,7 @@ from typing import Any
 from musicgen.errors import ParameterError, UserError
 
 _LARGEST_INT = 2**31 - 1  # which every array and tensor holds
-_LARGEST_FLOAT = 1e30  # whose products with usual numbers are finite in single precision
+_LARGEST_FLOAT = 1e30  # products with usual numbers stay finite in single precision
 
 
 def check_int(

@@ -4,7 +4,11 @@ Neither Hydra nor Lightning is imported here.
 """
 
 from musicgen.checkpoints.building import build, check_targets, trust, trust_argument
-from musicgen.checkpoints.content import CONTENT_KEY, CheckpointContent, run_identity
-from musicgen.checkpoints.folders import write_folder
-from musicgen.checkpoints.reading import read_checkpoint, rebuild, with_realizations
-from musicgen.checkpoints.starting import load_for_resume, load_initial
+from musicgen.checkpoints.content import (
+    CONTENT_KEY,
+    CheckpointContent,
+    load_for_resume,
+    load_initial,
+    run_identity,
+)
+from musicgen.checkpoints.storage import read_checkpoint, rebuild, with_realizations, write_folder

@@ -29,7 +29,7 @@ _ALLOWED = (
     SequenceHead,
     Tokenizer,
 )
-_trusted = {"musicgen"}  # modules whose classes may be built; `trust` adds those of the user
+_trusted = {"musicgen"}  # modules whose classes may be built; `trust` adds the user's
 _SMALL = 2**20  # numbers that any machine has memory for
 
 
@@ -73,19 +73,22 @@ def check_targets(config: Any, allowed: tuple[type, ...] = _ALLOWED) -> None:
     trusts, not only imported there, and that derives from one of `allowed`. `_partial_` is the only
     other special key. The message names the entry that is refused.
     """
-    if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "_target_":
-                _find_class(value, allowed)
-            elif isinstance(key, str) and key.startswith("_") and key != "_partial_":
-                raise UserError(f"its configuration has {key}, which is refused")
-            else:
-                check_targets(value, allowed)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            check_targets(value, allowed)
-    elif isinstance(config, str) and "${" in config:
-        raise UserError(f"its configuration holds an interpolation ({config}), which is refused")
+    for key, value in _entries([config]):
+        if key == "_target_":
+            _find_class(value, allowed)
+        elif isinstance(key, str) and key.startswith("_") and key != "_partial_":
+            raise UserError(f"its configuration has {key}, which is refused")
+        elif isinstance(value, str) and "${" in value:
+            raise UserError(f"its configuration holds an interpolation ({value}), which is refused")
+
+
+def _entries(config: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the keys and values of a configuration, at any depth; items of lists have no key."""
+    pairs = config.items() if isinstance(config, Mapping) else ((None, value) for value in config)
+    for key, value in pairs:
+        yield key, value
+        if isinstance(value, Mapping | list | tuple):
+            yield from _entries(value)
 
 
 def trust(module: str) -> None:
@@ -104,24 +107,16 @@ def trust(module: str) -> None:
     _trusted.add(module)
 
 
-def own_modules(config: Any) -> set[str]:
-    """Return the modules outside musicgen whose classes a configuration names."""
-    if isinstance(config, list | tuple):
-        return set().union(*map(own_modules, config))
-    if not isinstance(config, Mapping):
-        return set()
-    modules = own_modules([*config.values()])
-    module, _, name = str(config.get("_target_", "")).rpartition(".")
-    return modules | {module} if name and module.split(".")[0] != "musicgen" else modules
-
-
 def trust_argument(config: Mapping[str, Any]) -> str | None:
     """Return the argument that a run with classes outside musicgen needs, or None.
 
     Args:
         config: of the run; its model, tokenizer and data are built again later.
     """
-    modules = sorted(own_modules([config.get(name) for name in ("model", "tokenizer", "data")]))
+    parts = [config.get(name) for name in ("model", "tokenizer", "data")]
+    targets = [str(value).rpartition(".") for key, value in _entries(parts) if key == "_target_"]
+    own = {module for module, _, name in targets if name and module.split(".")[0] != "musicgen"}
+    modules = sorted(own)
     if not modules:
         return None
     return f"trust={modules[0]}" if len(modules) == 1 else f"trust=[{','.join(modules)}]"
@@ -161,7 +156,7 @@ def check_sizes(
     layers = {name.split(".")[1] for name in shapes if name.startswith("layers.")}
     most = max(_SMALL, sum(tensor.numel() for tensor in weights.values()))
     known, cure = len(layers) == config.get("num_layers"), "; use another"
-    if known and all(size <= most for size in _integers(config)):
+    if known and all(size <= most for _, size in _entries(config) if isinstance(size, int)):
         with torch.device("meta"), _WithoutValues():
             model = build_model()
         built = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -170,14 +165,6 @@ def check_sizes(
             return
         cure = f" in this code ({', '.join(differ[:2])}); use another, or the code that wrote it"
     raise UserError(f"its weights do not fit its configuration{cure}")
-
-
-def _integers(config: Any) -> Iterator[int]:
-    if isinstance(config, Mapping | list):
-        for value in config.values() if isinstance(config, Mapping) else config:
-            yield from _integers(value)
-    elif isinstance(config, int):
-        yield config
 
 
 class _WithoutValues(TorchFunctionMode):

@@ -1,19 +1,26 @@
-"""The plain data that a checkpoint adds to Lightning's entries, and the identity of a run."""
+"""The plain data that a checkpoint adds to Lightning's, and how training starts from it.
+
+A run is resumed, or a new run begins with the weights of another.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Set
+import re
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from typing_extensions import TypedDict
+from pydantic import InstanceOf
+from torch import Tensor, nn
+from typing_extensions import TypeAliasType, TypedDict
 
 from musicgen.errors import UserError
 from musicgen.run_folders import FORMAT_VERSION
 from musicgen.text import pluralize
+from musicgen.tokenization.vocabulary import Vocabulary
 from musicgen.validation import check_schema
 
 CONTENT_KEY = "musicgen"
@@ -23,6 +30,14 @@ _TRAINER = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip
 _CALLBACKS = ("weight_averaging", "redraw_features")  # which change the weights
 _LEFT_OUT = {"seed", "val_seed", "root", "cache_dir"}
 _LEFT_OUT |= {"num_workers", "prepare_workers"}
+_MAY_CHANGE = ("dropout", "backend")  # settings of a model that do not affect its weights
+# Settings of an optimizer that do not affect its state.
+_MAY_CHANGE_OPTIMIZER = ("lr", "betas", "eps", "weight_decay", "momentum", "adamw_lr")
+_LISTED = ("optimizer", "scheduler", "seed", "data", "loader", "trainer", "callbacks", "task")
+_NOT_LISTED = re.compile(r"(path|dir|folder)$")  # these change if a run is moved
+_COPY_HEAD = "copy_head."
+_Counts = TypeAliasType("_Counts", "dict[str, _Counts | int | bool]")
+_TOKEN_ROWS = ("inputs.embedding.", "inputs.lag_", "head.", f"{_COPY_HEAD}embedding.")  # by token
 
 
 class _Config(TypedDict, total=False):
@@ -36,7 +51,7 @@ class _Config(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """Plain data from which a model and its tokenizer are rebuilt.
+    """Plain data that a model and its tokenizer are rebuilt from.
 
     Attributes:
         model, tokenizer: configurations with `_target_`s; only music has a tokenizer.
@@ -121,3 +136,168 @@ def without(config: Any, left_out: Set[str]) -> Any:
     if isinstance(config, list):
         return [without(value, left_out) for value in config]
     return config
+
+
+class _OptimizerState(TypedDict):
+    state: dict[int | str, dict[str, InstanceOf[Tensor] | int | float | None]]
+    param_groups: list[dict[str, Any]]
+
+
+class _TrainingState(TypedDict):
+    """What Lightning restores of a run, apart from its weights."""
+
+    epoch: int
+    loops: dict[str, _Counts]
+    callbacks: dict[str, dict[str, Any]]
+    optimizer_states: list[_OptimizerState]
+    lr_schedulers: list[dict[str, bool | int | float | list[Any] | dict[str, Any] | None]]
+
+
+def load_for_resume(
+    checkpoint: Mapping[str, Any], content: CheckpointContent, model: nn.Module
+) -> list[str]:
+    """Load a checkpoint's weights into the model of a run that resumes from it.
+
+    Returns:
+        The settings that are new, as `optimizer.lr=0.001 (was 0.002)`.
+
+    Raises:
+        UserError: the model, tokenizer, optimizer or schedule differs: names the settings.
+    """
+    saved = CheckpointContent.from_plain(checkpoint)
+    check_schema(_TrainingState, checkpoint)
+    if saved.vocabulary_hash != content.vocabulary_hash:
+        raise UserError(
+            f"the checkpoint's vocabulary ({len(saved.vocabulary)} tokens) differs from this "
+            f"run's ({len(content.vocabulary)}); use the tokenizer it was trained with"
+        )
+    kept, changed = _different_model(saved, content), []
+    for section in _LISTED:
+        here, there = (_settings(c.config.get(section), section) for c in (content, saved))
+        for name in [*here, *(there.keys() - here.keys())]:
+            new, old = here.get(name, "null"), there.get(name, "null")
+            group, _, key = name.rpartition(".")
+            of_another_class = here.get(group) != there.get(group)
+            if new == old or of_another_class or _NOT_LISTED.search(name):
+                continue
+            stays = section == "optimizer" and key not in _MAY_CHANGE_OPTIMIZER
+            if stays or name == "scheduler":
+                kept.append(f"{name}={old} (not {new})")
+            else:
+                changed.append(f"{name}={new} (was {old})")
+    if kept:
+        raise UserError(
+            f"the run has {', '.join(kept)}; a resumed run keeps its model, tokenizer, optimizer "
+            "and schedule, and may change trainer, data, logger, callbacks and learning rates: "
+            "leave these settings out, or begin a new run from its weights with init="
+        )
+    load_weights(model, state_weights(checkpoint))
+    return changed
+
+
+def load_initial(
+    checkpoint: Mapping[str, Any], content: CheckpointContent, model: nn.Module
+) -> str | None:
+    """Load a checkpoint's weights into the model of a new run.
+
+    If the vocabularies differ, the weights of each token are taken over by its name. New tokens
+    stay as they were initialised, and so does a copy head unless the checkpoint has one of its
+    sizes.
+
+    Returns:
+        What is new and what is left out, in one line; None if all weights are loaded.
+
+    Raises:
+        UserError: the model differs: names the settings.
+    """
+    saved = CheckpointContent.from_plain(checkpoint)
+    if differing := _different_model(saved, content, but="copy"):
+        raise UserError(
+            f"its model has {', '.join(differing)}; weights fit only the model that they were "
+            "trained in: leave these settings out, or train without init"
+        )
+    weights, initial, notes = state_weights(checkpoint), model.state_dict(), []
+    if saved.vocabulary_hash != content.vocabulary_hash:
+        old, new = saved.vocabulary, content.vocabulary
+        notes += [*_missing(new, old, "tokens initialised"), *_missing(old, new, "tokens left out")]
+        weights |= _rows_by_name(old, new, weights, initial)
+    theirs, ours = (
+        {name: x.shape for name, x in each.items() if name.startswith(_COPY_HEAD)}
+        for each in (weights, initial)
+    )
+    if theirs != ours:
+        notes.append("a new copy head" if ours else "without its copy head")
+        weights = {name: tensor for name, tensor in weights.items() if name not in theirs}
+        weights |= {name: initial[name] for name in ours}
+    load_weights(model, weights)
+    return "; ".join(notes) or None
+
+
+def _missing(tokens: Sequence[str], others: Sequence[str], what: str) -> list[str]:
+    """Return how many of the tokens are not among the others, with the first of them."""
+    missing = sorted({*tokens} - {*others})
+    first = ", ".join(missing[:4]) + (", …" if len(missing) > 4 else "")
+    return [f"{pluralize(len(missing), what)} ({first})"] if missing else []
+
+
+def _rows_by_name(
+    old: Sequence[str],
+    new: Sequence[str],
+    weights: Mapping[str, Tensor],
+    initial: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Return the weights with a row per token: old rows, and initial rows of new tokens."""
+    old_rows = {token: row for row, token in enumerate((*old, Vocabulary.PAD))}
+    new_rows = {token: row for row, token in enumerate((*new, Vocabulary.PAD))}
+    shared = [token for token in new_rows if token in old_rows]
+    target, source = ([rows[token] for token in shared] for rows in (new_rows, old_rows))
+    mapped = {}
+    for name in initial.keys() & weights.keys():
+        if name.startswith(_TOKEN_ROWS):
+            rows, saved = initial[name].clone(), weights[name]
+            if saved.shape != (len(old_rows), *rows.shape[1:]):
+                raise UserError("its weights do not fit its vocabulary; use another")
+            rows[target] = saved[source].to(rows.dtype)
+            mapped[name] = rows
+    return mapped
+
+
+def _different_model(
+    saved: CheckpointContent, content: CheckpointContent, but: str | None = None
+) -> list[str]:
+    """Return the settings, all but one, that differ between a checkpoint's model and this run's."""
+    models = ({k: v for k, v in c.model.items() if k != but} for c in (content, saved))
+    here, there = (_settings(model, "model") for model in models)
+    return [
+        f"{name}={there[name]} (not {here[name]})"
+        for name in sorted(there.keys() & here.keys())
+        if there[name] != here[name] and name.rpartition(".")[2] not in _MAY_CHANGE
+    ]
+
+
+def _settings(config: Any, name: str) -> dict[str, Any]:
+    """Return settings by their names on the command line; the value of a group is its class."""
+    if not isinstance(config, Mapping):
+        return {name: "null" if config is None else config}
+    found = {name: config.get("_target_", "{…}").rpartition(".")[2]}
+    for key, value in config.items():
+        if not str(key).startswith("_"):
+            found |= _settings(value, f"{name}.{key}")
+    return found
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
+    """Load a model's weights; raise `UserError` if they do not fit."""
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError:
+        raise UserError("its weights do not fit its configuration; use another") from None
+
+
+def state_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the state of a checkpoint's model."""
+    saved, prefix = checkpoint.get("state_dict"), "model."
+    if not isinstance(saved, Mapping):
+        raise UserError("it holds no weights; use another")
+    tensors = {n: t for n, t in saved.items() if isinstance(t, Tensor)}
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -7,14 +7,10 @@ from musicgen.run_folders import job_id, run_id
 
 def _composed_kind(tokenizer: DictConfig | None) -> str:
     """Return the kind of music that conf/data/composer.yaml composes for a tokenizer."""
-    if tokenizer is None:
-        return "pop"
-    kinds = {"Groove2Groove": "groove", "Songs": "songs"}
-    class_name = tokenizer._target_.rpartition(".")[2]
-    return kinds.get(class_name, "pop")
+    class_name = "" if tokenizer is None else tokenizer._target_.rpartition(".")[2]
+    return {"Groove2Groove": "groove", "Songs": "songs"}.get(class_name, "pop")
 
 
 # Functions that conf/ calls.
-OmegaConf.register_new_resolver("composed_kind", _composed_kind, replace=True)
-OmegaConf.register_new_resolver("job_id", job_id, replace=True)
-OmegaConf.register_new_resolver("run_id", run_id, replace=True)
+for name, function in (("composed_kind", _composed_kind), ("job_id", job_id), ("run_id", run_id)):
+    OmegaConf.register_new_resolver(name, function, replace=True)

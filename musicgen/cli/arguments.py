@@ -5,6 +5,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,8 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `resume=RUN` replaced by the run's own arguments.
 
     The run's folder may come from an untrusted source: paths and objects in its arguments are left
-    out with a warning, so that they are those of conf/ and of the command line. Of a run below
-    outputs/, the folder of the corpus is taken if it exists.
+    out with a warning, so that they are those of conf/ and of the command line. The corpus
+    folder of a run below outputs/ is taken if it exists.
 
     Raises:
         UserError: the folder holds no run, or other arguments contradict `resume`.
@@ -135,13 +136,13 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     changed = [x for x in ("data", "logger") if x in given and f"{x}={given[x]}" not in stored]
     stored = [x for x in stored if override_key(x).partition(".")[0] not in changed]
     stored = [x for x in stored if override_key(x) not in given]
-    left_out = _left_out(stored, folder)
+    taken, left_out = _taken_and_left_out(stored, folder)
     # Processes that Lightning starts have `hydra.run.dir`, and need not warn again.
     if left_out and "hydra.run.dir" not in given:
         warn(f"not taken from {folder}, give it again if it matters: {', '.join(left_out)}")
     return [
         *(word for word in arguments if not override_key(word)),  # flags, which Hydra wants first
-        *filter(None, (_taken(each, folder) for each in stored)),
+        *taken,
         *(word for word in arguments if override_key(word) not in ("", "resume")),
         f"resume={quoted(str(folder / LAST))}",
         f"hydra.run.dir={quoted(str(folder))}",
@@ -151,7 +152,7 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
 def trust_modules(arguments: Sequence[str]) -> None:
     """Allow the classes of the modules that the argument `trust=` names.
 
-    It is read from the command line alone, never from a configuration file or a run.
+    It is read from the command line only, never from a configuration file or a run.
     """
     for argument in arguments:
         if override_key(argument) == "trust":
@@ -181,9 +182,8 @@ def resume_command(folder: Path, *more: str) -> str:
     own = [f"--config-dir={x.path}" for x in sources if x.provider == "command-line"]
     # Without the quotes that `quoted_paths` adds.
     quoted_path = re.compile(rf"^{_QUOTED.pattern}='(?P<value>[^'\\]+)'$")
-    typed = (
-        quoted_path.sub(r"\1=\g<value>", each) for each in _left_out(given_overrides(), folder)
-    )
+    _, left_out = _taken_and_left_out(given_overrides(), folder)
+    typed = [quoted_path.sub(r"\1=\g<value>", each) for each in left_out]
     arguments = [str(folder), *typed, *more, *own]
     return f"{command('train')} resume={shlex.join(arguments)}"
 
@@ -193,12 +193,17 @@ def command(name: str) -> str:
     return f"python {name}.py" if sys.argv[0].endswith(".py") else f"musicgen-{name}"
 
 
-def _left_out(overrides: Sequence[str], folder: Path) -> list[str]:
-    """Return the overrides that are not taken from a run's folder although it needs them."""
-    # By a resumed run; `trust` is given by who resumes it.
-    unused = ("init", "paths.output_dir", "hparams_search", "trust")
-    needed = [each for each in overrides if override_key(each) not in unused]
-    return [each for each in needed if _taken(each, folder) is None]
+def _taken_and_left_out(overrides: Sequence[str], folder: Path) -> tuple[list[str], list[str]]:
+    """Return the overrides that a resumed run takes from its folder, and others that it needs."""
+    taken, left_out = [], []
+    for override in overrides:
+        found = _taken(override, folder)
+        if found is not None:
+            taken.append(found)
+        # A resumed run does not need these; the user who resumes it gives `trust`.
+        elif override_key(override) not in ("init", "paths.output_dir", "hparams_search", "trust"):
+            left_out.append(override)
+    return taken, left_out
 
 
 def _taken(override: str, folder: Path) -> str | None:
@@ -206,8 +211,14 @@ def _taken(override: str, folder: Path) -> str | None:
     if _is_plain(override):
         return override
     key = override_key(override)
-    if key.endswith("._target_"):
-        return override if _names_own_class(override.partition("=")[2]) else None
+    if key.endswith("._target_"):  # a class of a module that the user trusts
+        from musicgen.checkpoints import check_targets  # takes seconds
+
+        target = override.partition("=")[2]
+        with suppress(UserError):
+            check_targets({"_target_": target}, (object,))
+            return None if target.startswith("musicgen.") else override
+        return None
     if not (is_own(folder) and _CORPUS_FOLDER.fullmatch(key)):
         return None
     value = str(OverridesParser.create().parse_override(override).value())
@@ -216,17 +227,6 @@ def _taken(override: str, folder: Path) -> str | None:
     if not root.is_dir():
         return None
     return override if start == Path.cwd() else f"{key}={quoted(str(root))}"
-
-
-def _names_own_class(target: str) -> bool:
-    """Return whether a target is a class of a module that the user trusts."""
-    from musicgen.checkpoints import check_targets  # takes seconds
-
-    try:
-        check_targets({"_target_": target}, (object,))
-    except UserError:
-        return False
-    return not target.startswith("musicgen.")
 
 
 def _is_plain(override: str) -> bool:

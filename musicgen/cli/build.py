@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from hydra.utils import instantiate
@@ -41,15 +41,20 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
 
     The weights of `resume` or `init` are loaded.
     """
-    source = read_source(cfg)
-    if source is not None:
-        with errors_name(source.path):
-            adopt_settings(cfg, source.content)
-        if cfg.resume:
-            cfg.init = source.content.config.get("init")  # for the record
-            check_steps_left(cfg, source.content)
-        else:
-            cfg.init = str(source.path)
+    path = source = None
+    checkpoint: dict[str, Any] = {}
+    if cfg.resume or cfg.init is not None:
+        path = Path(cfg.resume) if cfg.resume else find_checkpoint(cfg.init, setting="init")
+        checkpoint = read_checkpoint(path)
+        with errors_name(path):
+            source = CheckpointContent.from_plain(checkpoint)
+            adopt_settings(cfg, source)
+        cfg.init = source.config.get("init") if cfg.resume else str(path)  # for the record
+        # With `minutes`, the clock decides when the run ends.
+        by_steps = cfg.resume and cfg.train and cfg.minutes is None
+        if by_steps and 0 <= cfg.trainer.max_steps < source.steps:
+            expected = f"the run has taken {source.steps:,} steps already; give a larger number"
+            raise ParameterError("trainer.max_steps", cfg.trainer.max_steps, expected)
     tokenizer, model, data = build_music(cfg) if cfg.get("tokenizer") else build_examples(cfg)
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     content = CheckpointContent(
@@ -72,61 +77,18 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
     notes = []
     if trust := trust_argument(config):
         notes.append(f"it has classes of your own: give {trust} to resume, generate and evaluate")
-    if source is not None:
-        with errors_name(source.path):
-            notes += load_source(source, content, model, resumes=cfg.resume is not None)
+    if path is not None and source is not None:
+        with errors_name(path):
+            if cfg.resume:
+                notes.append(f"continues {source.describe(path)}")
+                if changed := load_for_resume(checkpoint, content, model):
+                    notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
+            else:
+                new = load_initial(checkpoint, content, model)
+                notes.append(f"begins with the weights of {source.describe(path)}")
+                notes += [new] if new else []
     model.recompute = cfg.recompute
     return module, data, notes
-
-
-class Source(NamedTuple):
-    """The checkpoint from which a run starts."""
-
-    path: Path
-    checkpoint: dict[str, Any]
-    content: CheckpointContent
-
-
-def read_source(cfg: DictConfig) -> Source | None:
-    """Return the checkpoint that `resume` or `init` names; None: the run starts from scratch."""
-    if cfg.resume:
-        path = Path(cfg.resume)
-    elif cfg.init is not None:
-        path = find_checkpoint(cfg.init, setting="init")
-    else:
-        return None
-    checkpoint = read_checkpoint(path)
-    with errors_name(path):
-        return Source(path, checkpoint, CheckpointContent.from_plain(checkpoint))
-
-
-def load_source(
-    source: Source, content: CheckpointContent, model: Transformer, *, resumes: bool
-) -> list[str]:
-    """Load the weights of a checkpoint into a model; return lines about what is new.
-
-    Args:
-        content: of the run that starts.
-        resumes: whether the run of the checkpoint continues; else a new run begins.
-    """
-    description = source.content.describe(source.path)
-    if not resumes:
-        new = load_initial(source.checkpoint, content, model)
-        return [f"begins with the weights of {description}"] + ([new] if new else [])
-    notes = [f"continues {description}"]
-    if changed := load_for_resume(source.checkpoint, content, model):
-        notes.append(f"from step {source.content.steps:,} on: {', '.join(changed)}")
-    return notes
-
-
-def check_steps_left(cfg: DictConfig, source: CheckpointContent) -> None:
-    """Raise `UserError` if a resumed run is to end before the step that it has reached.
-
-    With `minutes` the clock decides when it ends.
-    """
-    if cfg.train and cfg.minutes is None and 0 <= cfg.trainer.max_steps < source.steps:
-        expected = f"the run has taken {source.steps:,} steps already; give a larger number"
-        raise ParameterError("trainer.max_steps", cfg.trainer.max_steps, expected)
 
 
 def compiles(cfg: DictConfig) -> bool:

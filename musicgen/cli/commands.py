@@ -24,8 +24,7 @@ from musicgen.cli.arguments import (
     trust_modules,
     with_trainer_arguments,
 )
-from musicgen.cli.errors import USER_ERROR, check_types, one_line_errors
-from musicgen.cli.known_settings import check_known
+from musicgen.cli.errors import USER_ERROR, check_known, check_types, one_line_errors
 from musicgen.cli.sweeps import record_job
 from musicgen.console import recorded
 from musicgen.files import remove_if_empty
@@ -37,7 +36,7 @@ def run(name: str) -> None:
 
     A `UserError`, or arguments that make no configuration, end the process with one line and status
     2; Ctrl-C and SIGTERM end it with one line and status 130. Other exceptions show their
-    traceback. A sweep goes on after a `UserError`, and ends with status 2.
+    traceback. A sweep continues after a `UserError`, and ends with status 2.
     """
 
     def task(cfg: DictConfig) -> Any:

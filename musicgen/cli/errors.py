@@ -1,4 +1,7 @@
-"""A user's error as one line; other exceptions keep their traceback."""
+"""A user's error as one line, and settings that are refused; other exceptions keep their traceback.
+
+Settings that nothing reads are refused with the name of the most similar one.
+"""
 
 import errno
 import inspect
@@ -7,23 +10,29 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import hydra
-from hydra.errors import HydraException, InstantiationException, MissingConfigException
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import (
+    HydraException,
+    InstantiationException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from musicgen.cli.arguments import given_overrides, override_key
-from musicgen.cli.known_settings import no_such_setting, unknown_setting
 from musicgen.console import log, warn
 from musicgen.errors import ParameterError, UserError
-from musicgen.package_data import choices
+from musicgen.package_data import CONF, choices
 
 USER_ERROR, INTERRUPTED = 2, 130  # statuses at exit
 _TRAIN_PACKAGES = (  # modules of the extra `train`
@@ -41,9 +50,15 @@ _LONGEST_LINE = 1500
 _PACKAGE = str(Path(__file__).parents[1])
 _NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
 _PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
-_EXTRAS = {"optuna": "optuna", "submitit": "slurm"}  # of this package, for plugins of Hydra
-_PLUGINS = {"launcher": ("joblib", "ray", "rq"), "sweeper": ("ax", "nevergrad")}
+_PLUGINS = {  # what pip installs for choices of Hydra's launcher and sweeper
+    "optuna": "-e '.[optuna]'",
+    "submitit": "-e '.[slurm]'",
+    **{f"launcher/{name}": f"hydra-{name}-launcher" for name in ("joblib", "ray", "rq")},
+    **{f"sweeper/{name}": f"hydra-{name}-sweeper" for name in ("ax", "nevergrad")},
+}
 _FULL_KEY = re.compile(r"^ *full_key: (\S+)$", re.M)  # in messages of Hydra and OmegaConf
+_NO_SETTING = re.compile(r"Could not override '(\S+)'")  # Hydra's message
+_NO_ARGUMENT = re.compile(r"got an unexpected keyword argument '(\w+)'")  # Python's
 
 
 @contextmanager
@@ -74,7 +89,7 @@ def describe(error: BaseException) -> str | None:
 
     A parameter that a class refuses is named by its key in the configuration.
     """
-    section = ""  # of the configuration, whose object could not be built: "model.position."
+    section = ""  # of the object that could not be built: "model.position."
     while isinstance(error, InstantiationException) and error.__cause__ is not None:
         key = _FULL_KEY.search(str(error))
         section = f"{key[1]}." if key else ""
@@ -85,50 +100,33 @@ def describe(error: BaseException) -> str | None:
     if isinstance(error, UserError):
         return text
     line = _configuration_line(error, text) or _system_line(error, text)
-    line = line or _missing_package_line(error)
-    if line is None and isinstance(error, ModuleNotFoundError) and section.startswith("logger."):
-        line = f"{section[:-1]}: {text}; install it, or leave logger out"
-    own_text = isinstance(error, HydraException) and not isinstance(error, InstantiationException)
-    if line is None and own_text:
-        line = text
+    line = line or _missing_package_line(error, section, text)
+    if isinstance(error, HydraException) and not isinstance(error, InstantiationException):
+        return line or text
     return line or _refusal(error, section, text)
 
 
-def _value_line(error: BaseException) -> str | None:
-    """Return the line of a setting that has no value, or an interpolation that gives none."""
+def _configuration_line(error: BaseException, text: str) -> str | None:
+    """Return the line of an error of Hydra or OmegaConf that has a better one than its own text."""
     key = _FULL_KEY.search(str(error))
     if key and isinstance(error, MissingMandatoryValue):
         return f"{key[1]} is missing; give {key[1]}=VALUE"
     if key and isinstance(error, InterpolationResolutionError):
         return f"{key[1]}: {str(error).splitlines()[0]}"
-    return None
-
-
-def _configuration_line(error: BaseException, text: str) -> str | None:
-    """Return the line of an error of Hydra or OmegaConf that has a better one than its own text."""
-    if line := _value_line(error):
-        return line
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
+        line = f"{group}={name}: expected one of {', '.join(choices(group))}"
         if group == "hydra":
-            package = _plugin(name)
+            plugin = name.partition("_")[0]  # launcher/submitit of submitit_slurm, for example
+            package = _PLUGINS.get(plugin, _PLUGINS.get(plugin.partition("/")[2]))
             missing = f"hydra/{name.replace('/', '=')}: not installed; run: pip install {package}"
-            return missing if package else text
-        return f"{group}={name}: expected one of {', '.join(choices(group))}"
+            line = missing if package else text
+        return line
     if text.startswith("Config group override must be"):  # Hydra's, of null and of numbers
         return _wrong_choices(sys.argv) or text
-    if isinstance(error, hydra.errors.OverrideParseException) and not text.startswith("Ambiguous"):
+    if isinstance(error, OverrideParseException) and not text.startswith("Ambiguous"):
         return f"{error.override}: Hydra cannot read it; quote names with brackets, commas or signs"
     return None
-
-
-def _plugin(choice: str) -> str | None:
-    """Return what pip installs for a choice such as `launcher/joblib`; None if none is known."""
-    kind, _, name = choice.partition("/")
-    plugin = name.partition("_")[0]  # of submitit_slurm and submitit_local, for example
-    if plugin in _EXTRAS:
-        return f"-e '.[{_EXTRAS[plugin]}]'"
-    return f"hydra-{plugin}-{kind}" if plugin in _PLUGINS.get(kind, ()) else None
 
 
 def _wrong_choices(arguments: Sequence[str]) -> str:
@@ -136,9 +134,8 @@ def _wrong_choices(arguments: Sequence[str]) -> str:
     lines = []
     for argument in arguments:
         group = override_key(argument)
-        value = argument.partition("=")[2]
         names = choices(group) if group else []
-        if names and value not in names:
+        if names and argument.partition("=")[2] not in names:
             lines.append(f"{argument}: expected one of {', '.join(names)}")
     return "; ".join(lines)
 
@@ -159,12 +156,16 @@ def _system_line(error: BaseException, text: str) -> str | None:
     return None
 
 
-def _missing_package_line(error: BaseException) -> str | None:
+def _missing_package_line(error: BaseException, section: str, text: str) -> str | None:
     """Return the line of a package that is missing because its extra was not installed."""
     cause = error.__cause__ if type(error) is ImportError else error  # Hydra's, of a missing class
-    if not isinstance(cause, ModuleNotFoundError) or cause.name not in _TRAIN_PACKAGES:
+    if not isinstance(cause, ModuleNotFoundError):
         return None
-    return f"{cause.name} is not installed; run: pip install -e '.[train]'"
+    if cause.name in _TRAIN_PACKAGES:
+        return f"{cause.name} is not installed; run: pip install -e '.[train]'"
+    if cause is error and section.startswith("logger."):
+        return f"{section[:-1]}: {text}; install it, or leave logger out"
+    return None
 
 
 def check_types(cfg: DictConfig) -> None:
@@ -177,7 +178,8 @@ def check_types(cfg: DictConfig) -> None:
             number = OmegaConf.select(cfg, key)
         except InterpolationResolutionError as error:
             raise UserError(f"{key}: {str(error).splitlines()[0]}") from None
-        if isinstance(number, float) and not _is_usual(number):
+        size = abs(number) if isinstance(number, float) else 0
+        if 0 < size < 1e-30 or 1e30 < size < math.inf:  # NaN and infinity are left to the classes
             raise ParameterError(key, number, "expected 0 or a number from 1e-30 to 1e30")
         section, _, name = key.rpartition(".")
         settings: Any = OmegaConf.select(cfg, section) if section else None
@@ -185,7 +187,7 @@ def check_types(cfg: DictConfig) -> None:
             continue
         plain: Any = OmegaConf.to_object(settings)
         target: Any = get_object(settings._target_)
-        with suppress(NameError):  # of modules that are imported for hints alone
+        with suppress(NameError):  # of modules that are imported only for hints
             hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)
             try:
                 TypeAdapter(hints.get(name, Any), config=_PLAIN).validate_python(plain[name])
@@ -194,17 +196,12 @@ def check_types(cfg: DictConfig) -> None:
                 raise ParameterError(key, plain[name], "; or ".join(problems)) from None
 
 
-def _is_usual(number: float) -> bool:
-    """Return whether a number has a usual size; NaN and infinity are left to who reads them."""
-    return number == 0 or not math.isfinite(number) or 1e-30 <= abs(number) <= 1e30
-
-
 def _refusal(error: BaseException, section: str, text: str) -> str | None:
     """Return a line that names the settings which a constructor refuses.
 
     Returns:
         None if the exception is not about settings of the command line, or if it comes from a
-        class of the user's own, whose traceback is worth more.
+        custom class, whose traceback is worth more.
     """
     by_trainer = type(error).__name__ == "MisconfigurationException" or "val_check_interval" in text
     given = [override.removeprefix("++") for override in given_overrides()]
@@ -219,3 +216,90 @@ def _refusal(error: BaseException, section: str, text: str) -> str | None:
         named = in_section if by_trainer else values
     where = f" ({Path(file).name}, line {line})" if file.startswith(_PACKAGE) else ""
     return f"{', '.join(named) or 'trainer'}: {text}{where}"
+
+
+def check_known(cfg: DictConfig, config_name: str) -> None:
+    """Raise `UserError` if an argument adds a setting (`+name=value`) that nothing reads.
+
+    The arguments of a class are left to its constructor, see `unknown_setting`.
+    """
+    given = given_overrides()
+    known: list[str] = []
+    for key in (override_key(override) for override in given if override.startswith("+")):
+        is_group = bool(key) and (CONF / key.partition("@")[0]).is_dir()
+        if is_group or key.startswith("hydra") or _is_of_object(cfg, key):
+            continue
+        known = known or _settings(config_name, given)
+        # Other settings may take their values from a setting that nothing else reads.
+        if key not in known and f"${{{key}}}" not in OmegaConf.to_yaml(cfg):
+            raise UserError(no_such_setting(key, config_name, known=known))
+
+
+def unknown_setting(error: BaseException) -> str | None:
+    """Return the setting that Hydra or the constructor of a class does not know, if that is why."""
+    if hydra_message := _NO_SETTING.search(str(error)):
+        return hydra_message[1]
+    message = _NO_ARGUMENT.search(str(error))
+    if message is None:
+        return None
+    added = [override_key(each) for each in given_overrides() if each.startswith("+")]
+    return next((key for key in added if key.rpartition(".")[2] == message[1]), None)
+
+
+def no_such_setting(
+    key: str, config_name: str, otherwise: str | None = None, known: Sequence[str] = ()
+) -> str:
+    """Return a line about an unknown setting: what to give instead, or the most similar one.
+
+    Args:
+        otherwise: the line for a setting of a section, such as `model.x`, without a similar one.
+        known: the names of all settings; by default they are composed.
+    """
+    if config_name == "train" and key == "ckpt_path":  # which people know from other programs
+        return (
+            "ckpt_path: no such setting; resume=RUN continues a run in its folder, init=RUN begins "
+            "a new run from the weights of another"
+        )
+    cutoff = 0.67 if "." in key else 0.6  # keys of one section have much in common
+    known = known or _settings(config_name, sys.argv[1:])
+    similar = get_close_matches(key, known, 1, cutoff)
+    if similar and "._" not in similar[0] and not f"{key}.".startswith(f"{similar[0]}."):
+        return f"{key}: no such setting; did you mean {similar[0]}?"
+    if otherwise is not None and "." in key:
+        return otherwise
+    return f"{key}: no such setting; --help shows all"
+
+
+def _is_of_object(cfg: DictConfig, key: str) -> bool:
+    """Return whether a setting is an argument of a class, or a callback or logger itself."""
+    parts = key.split(".")
+    sections = [".".join(parts[:end]) for end in range(1, len(parts))]
+    if sections in (["callbacks"], ["logger"]):  # which hold any number of objects
+        sections.append(key)
+    found = (OmegaConf.select(cfg, section) for section in sections)
+    return any(OmegaConf.is_dict(each) and "_target_" in each for each in found)
+
+
+def _settings(config_name: str, arguments: Sequence[str]) -> list[str]:
+    """Return the names of a command's settings and groups, with the choices of the arguments."""
+    defaults = OmegaConf.load(CONF / f"{config_name}.yaml").defaults
+    groups = {str(group) for entry in defaults if OmegaConf.is_dict(entry) for group in entry}
+    chosen = [
+        each
+        for each in arguments
+        if override_key(each) in groups and each.partition("=")[2] in choices(override_key(each))
+    ]
+    # Within a job, Hydra has been initialized with the folders of the command line.
+    in_job = GlobalHydra.instance().is_initialized()
+    with nullcontext() if in_job else initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg: Any = compose(config_name, chosen, return_hydra_config=True)
+    plain: Any = OmegaConf.to_container(cfg)
+    return [*plain.pop("hydra")["runtime"]["choices"], *_keys(plain)]
+
+
+def _keys(settings: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from (f"{key}.{each}" for each in _keys(value))
+        else:
+            yield key

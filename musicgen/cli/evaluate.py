@@ -16,17 +16,8 @@ from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import default_measure
 from musicgen.files import remove_if_empty
 from musicgen.metrics.summary import CONFIDENCE
-from musicgen.report.tables import (
-    TableRow,
-    as_table,
-    as_tsv,
-    readable,
-    summarise,
-    write_csv,
-)
+from musicgen.report.tables import TableRow, as_table, as_tsv, readable, summarise, write_csv
 from musicgen.validation import check_choice
-
-LEGEND = f"n: number of pieces; in brackets: {CONFIDENCE:.0%} intervals over pieces or draws"
 
 
 def main(cfg: DictConfig) -> None:
@@ -43,18 +34,15 @@ def main(cfg: DictConfig) -> None:
     with parent, remove_if_empty(out):
         for name in names:
             rows = run_measure(name, given["metric"][name], inputs, out)
-            print_table(rows, name)
+            if stdout.is_terminal:
+                stdout.print(as_table(readable(rows), title=name))
+            else:  # into a pipe or file
+                stdout.file.write(as_tsv(rows, name))
         if stdout.is_terminal:
-            stdout.print(LEGEND, highlight=False, soft_wrap=True)
+            intervals = f"{CONFIDENCE:.0%} intervals over pieces or draws"
+            legend = f"n: number of pieces; in brackets: {intervals}"
+            stdout.print(legend, highlight=False, soft_wrap=True)
     log(f"in {out}")
-
-
-def print_table(rows: list[TableRow], title: str) -> None:
-    """Print a table for people on a terminal, and as tab-separated values into a pipe or file."""
-    if stdout.is_terminal:
-        stdout.print(as_table(readable(rows), title=title))
-    else:
-        stdout.file.write(as_tsv(rows, title))
 
 
 def run_measure(name: str, settings: dict[str, Any], inputs: Inputs, out: Path) -> list[TableRow]:

@@ -4,11 +4,6 @@ import os
 import time
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
-
-from omegaconf import DictConfig, OmegaConf
-from rich.syntax import Syntax
-from rich.tree import Tree
 
 # Decoding steps with fewer multiplications gain little from a second thread.
 WORK_FOR_THREADS = 2**25
@@ -22,16 +17,6 @@ def make_folder(name: str | None, default: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     TemporaryFile(dir=folder).close()  # it can be written to
     return folder
-
-
-def config_tree(cfg: DictConfig) -> Tree:
-    """Return a configuration as a tree to print, with a branch for each section."""
-    tree = Tree("configuration")
-    plain: Any = OmegaConf.to_container(cfg, resolve=True)
-    for name, value in plain.items():
-        text = OmegaConf.to_yaml(value) if isinstance(value, dict) else str(value)
-        tree.add(str(name)).add(Syntax(text.rstrip(), "yaml", background_color="default"))
-    return tree
 
 
 def set_up_cpu(decoded: int | None = None) -> None:

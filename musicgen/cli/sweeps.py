@@ -1,9 +1,10 @@
-"""The outcomes of the jobs of a sweep: a line in a file for each, and a table at the end."""
+"""The outcomes of the jobs of a sweep: a line per job in a file, and a table at the end."""
 
 import csv
 import math
 import shlex
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ COLUMNS = ("job", "arguments", "outcome", "score")
 
 
 def record_job(outcome: str, score: float | None) -> None:
-    """Append a line about the job that has ended, which may be in a process of its own.
+    """Append a line about the job that has ended; jobs may run in separate processes.
 
     Args:
         outcome: the last message of the job.
@@ -55,20 +56,18 @@ class SweepTable(Callback):
             sys.exit(USER_ERROR)
         from musicgen.report.tables import as_table  # takes a while
 
-        stdout.print(as_table(table(jobs), title="jobs"))
+        given = [shlex.split(job["arguments"]) for job in jobs]
+        shared = set.intersection(*map(set, given)) if len(jobs) > 1 else set()
+        rows: list[dict[str, Any]] = [
+            {
+                "job": int(job["job"]),
+                "arguments": shlex.join(each for each in arguments if each not in shared),
+                "outcome": job["outcome"],
+                "score": float(job["score"]) if job["score"] else math.nan,
+            }
+            for job, arguments in zip(jobs, given, strict=True)
+        ]
+        stdout.print(as_table(sorted(rows, key=itemgetter("job")), title="jobs"))
         log(f"in {self._path}")
         if any(job["outcome"].startswith("error: ") for job in jobs):
             sys.exit(USER_ERROR)
-
-
-def table(jobs: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """Return a row for each job, with the arguments that not all jobs have."""
-    given = [shlex.split(job["arguments"]) for job in jobs]
-    shared = set.intersection(*map(set, given)) if len(jobs) > 1 else set()
-    rows: list[dict[str, Any]] = []
-    for job, arguments in zip(jobs, given, strict=True):
-        distinct = shlex.join(each for each in arguments if each not in shared)
-        score = float(job["score"]) if job["score"] else math.nan
-        rows.append({"job": int(job["job"]), "arguments": distinct, "outcome": job["outcome"]})
-        rows[-1]["score"] = score
-    return sorted(rows, key=lambda row: row["job"])

@@ -1,24 +1,32 @@
 """Train a model: python train.py [position=conv_spe data=midi_folder data.root=/my/midi ...]."""
 
 import logging
+import platform
+import re
 import shlex
+import shutil
+import subprocess
+import sys
 import time
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from rich.syntax import Syntax
+from rich.tree import Tree
 
+import musicgen
 from musicgen.checkpoints import trust_argument
 from musicgen.cli.arguments import command, given_overrides, resume_command
 from musicgen.cli.build import build_training
-from musicgen.cli.output import config_tree, set_up_cpu
-from musicgen.cli.provenance import provenance
+from musicgen.cli.output import set_up_cpu
 from musicgen.console import console, log, recorded
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError, parameter_of
@@ -31,7 +39,6 @@ from musicgen.run_folders import (
     OVERRIDES,
     claimed,
     find_checkpoint,
-    has_checkpoint,
     record_start,
 )
 from musicgen.training.checkpointing import AtomicCheckpointIO
@@ -43,7 +50,10 @@ from musicgen.validation import check_int
 
 def main(cfg: DictConfig) -> float | None:
     """Build, fit and test a model; return the best validation score for sweeps, if there is one."""
-    silence_libraries()
+    # Libraries warn about each other, on which users cannot act.
+    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
+    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
     check_settings(cfg)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -51,8 +61,12 @@ def main(cfg: DictConfig) -> float | None:
     recorder = RunRecorder(cfg, Path(cfg.paths.output_dir))
     trainer = build_trainer(cfg, module, recorder)
     if cfg.print_config and trainer.is_global_zero:
-        console.print(config_tree(cfg))
-    with record_run(recorder) if trainer.is_global_zero else nullcontext():
+        tree = Tree("configuration")
+        for name, value in module.content.config.items():
+            text = OmegaConf.to_yaml(value) if isinstance(value, dict) else str(value)
+            tree.add(name).add(Syntax(text.rstrip(), "yaml", background_color="default"))
+        console.print(tree)
+    with recorder.hold_folder() if trainer.is_global_zero else nullcontext():
         count = parameter_count(module.model)
         notes.append(f"{count:,} parameters; the run's folder is {recorder.folder}")
         for note in notes if trainer.is_global_zero else []:
@@ -62,13 +76,6 @@ def main(cfg: DictConfig) -> float | None:
         validate_and_test(cfg, trainer, module, data)
     score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     return None if score is None else float(score)
-
-
-def silence_libraries() -> None:
-    """Hide the libraries' warnings about each other, on which users cannot act."""
-    warnings.filterwarnings("ignore", module="pytorch_lightning|lightning_fabric|torch.jit")
-    for name in ("pytorch_lightning.utilities.rank_zero", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def check_settings(cfg: DictConfig) -> None:
@@ -126,13 +133,40 @@ class RunRecorder(pl.Callback):
         self._provenance: dict[str, Any] = {}
         self._lines: list[str] = []
 
-    def begin(self) -> None:
-        """Begin the log with where the run comes from."""
+    @contextmanager
+    def hold_folder(self) -> Iterator[None]:
+        """Hold the folder while the run trains, and log its messages and errors.
+
+        The log begins with where the run comes from.
+
+        Raises:
+            UserError: another process trains in the folder, or it holds another run.
+        """
         self._provenance = provenance()
         packages = self._provenance["packages"]
         versions = ", ".join(f"{name} {version}" for name, version in packages.items())
         entries = {**self._provenance, "packages": versions}
         self._lines = [f"{name}: {value}" for name, value in entries.items()]
+        folder = self.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        other = "another process is training in this folder; wait for its end, or interrupt it"
+        with claimed(folder, other):
+            if self.cfg.resume is None:
+                if any((folder / "checkpoints").glob("[!.]*.ckpt")):
+                    resume = shlex.quote(f"resume={folder}")
+                    cure = f"continue it with {resume}, or give another folder"
+                    raise UserError(f"{folder} holds another run; {cure}")
+                for name in ("metrics.csv", LOG):  # of a run without a checkpoint
+                    (folder / name).unlink(missing_ok=True)
+            with recorded(self.record):
+                try:
+                    yield
+                except UserError as error:
+                    self.record(f"error: {error}")
+                    raise
+                except BaseException:
+                    self.record(traceback.format_exc())
+                    raise
 
     def record(self, text: str) -> None:
         """Append a line to the log, with the time; until the first step, it is kept in memory."""
@@ -158,41 +192,6 @@ class RunRecorder(pl.Callback):
         ):
             file.writelines(f"{line}\n" for line in self._lines)
         self._lines = []
-
-
-@contextmanager
-def record_run(recorder: RunRecorder) -> Iterator[None]:
-    """Hold the folder of a run, and write the messages and errors of its training to its log."""
-    resumed = recorder.cfg.resume is not None
-    recorder.begin()
-    with hold_folder(recorder.folder, resumed=resumed), recorded(recorder.record):
-        try:
-            yield
-        except UserError as error:
-            recorder.record(f"error: {error}")
-            raise
-        except BaseException:
-            recorder.record(traceback.format_exc())
-            raise
-
-
-@contextmanager
-def hold_folder(folder: Path, *, resumed: bool) -> Iterator[None]:
-    """Hold the folder of a run while it trains.
-
-    Raises:
-        UserError: another process trains in it, or it holds another run.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    other = "another process is training in this folder; wait for its end, or interrupt it"
-    with claimed(folder, other):
-        if has_checkpoint(folder) and not resumed:
-            cure = f"continue it with {shlex.quote(f'resume={folder}')}, or give another folder"
-            raise UserError(f"{folder} holds another run; {cure}")
-        if not resumed:
-            for name in ("metrics.csv", LOG):  # of a run without a checkpoint
-                (folder / name).unlink(missing_ok=True)
-        yield
 
 
 def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRecorder) -> None:
@@ -223,11 +222,41 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
 
 
 def longer_training(trainer: pl.Trainer, cfg: DictConfig) -> list[str]:
-    """Return the arguments with which a run that has ended takes twice as many steps or epochs."""
+    """Return the arguments that continue an ended run to twice as many steps or epochs."""
     if cfg.minutes is not None:
         return ["minutes=null", f"trainer.max_steps={2 * trainer.global_step}"]
     if trainer.global_step == trainer.max_steps:
         return [f"trainer.max_steps={2 * trainer.global_step}"]
     if trainer.current_epoch == trainer.max_epochs:
         return [f"trainer.max_epochs={2 * trainer.current_epoch}"]
-    return []  # it ended early, and goes on without them
+    return []  # it ended early, and continues without them
+
+
+def provenance() -> dict[str, Any]:
+    """Return the command of this process, its folder and host, and the versions of the code.
+
+    The packages are those that training requires.
+    """
+    try:
+        required = metadata.requires("musicgen-symbolic") or []
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        required = []
+    needed = [each for each in required if "extra ==" not in each or 'extra == "train"' in each]
+    names = [re.split(r"[^\w.-]", each)[0] for each in needed]
+    versions = {name: metadata.version(name) for name in names}
+    return {
+        "command": shlex.join(sys.orig_argv),
+        "directory": str(Path.cwd()),
+        "host": platform.node(),
+        "commit": commit(Path(musicgen.__file__).parents[1]),
+        "packages": {"python": platform.python_version(), **versions},
+    }
+
+
+def commit(checkout: Path) -> str | None:
+    """Return the commit of a checkout, with `-dirty` if files differ from it; None without git."""
+    if not (checkout / ".git").exists() or shutil.which("git") is None:
+        return None  # an installed package, or a folder without its history
+    names = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40"]
+    found = subprocess.run([*names, "--exclude=*"], capture_output=True, text=True)
+    return found.stdout.strip() or None

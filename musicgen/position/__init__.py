@@ -2,14 +2,13 @@
 
 from musicgen.position.absolute import Learnable, NoPosition, Sinusoidal
 from musicgen.position.base import LayerCode, PositionalEncoding, Site
+from musicgen.position.conv_spe import ConvSPE
 from musicgen.position.logit.alibi import ALiBi
-from musicgen.position.logit.siren import SIREN
-from musicgen.position.logit.transformer_xl import TransformerXL
-from musicgen.position.rotary.permutation import PermutationLRPE, PermuteFormer
-from musicgen.position.rotary.rotation import OrthogonalLRPE, RoPE, UnitaryLRPE
-from musicgen.position.spe.base import SPE
-from musicgen.position.spe.conv import ConvSPE
-from musicgen.position.spe.sine import SineSPE
+from musicgen.position.logit.relative import SIREN, TransformerXL
+from musicgen.position.lrpe import PermutationLRPE, PermuteFormer
+from musicgen.position.rotation import OrthogonalLRPE, RoPE, UnitaryLRPE
+from musicgen.position.sine_spe import SineSPE
+from musicgen.position.spe import SPE
 
 __all__ = [
     "SIREN",

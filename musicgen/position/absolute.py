@@ -48,7 +48,7 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 
 
 class Learnable(PositionalEncoding):
-    """One learned vector for each position below `max_length` (Gehring et al. 2017).
+    """One learned vector per position below `max_length` (Gehring et al. 2017).
 
     A class token, at position −1, has the last vector.
 

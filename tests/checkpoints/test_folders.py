@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import musicgen
-from musicgen.checkpoints.folders import _LICENCES, checksum
+from musicgen.checkpoints.storage import _LICENCES, checksum
 from musicgen.data import corpora
 from musicgen.errors import UserError
 from musicgen.run_folders import find_checkpoint, record_start

@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 from hydra import compose
 
-from musicgen.cli import known_settings
-from musicgen.cli.known_settings import check_known
+from musicgen.cli import errors
+from musicgen.cli.errors import check_known
 from musicgen.errors import UserError
 
 
@@ -20,7 +20,7 @@ def _composed_once(monkeypatch):
     def composed(config_name, overrides=(), *, return_hydra_config):
         return _compose(config_name, tuple(overrides), return_hydra_config)
 
-    monkeypatch.setattr(known_settings, "compose", composed)
+    monkeypatch.setattr(errors, "compose", composed)
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def _composed_once(monkeypatch):
     ],
 )
 def test_settings_that_something_reads_are_accepted(config, monkeypatch, added):
-    monkeypatch.setattr(known_settings, "given_overrides", lambda: added)
+    monkeypatch.setattr(errors, "given_overrides", lambda: added)
     check_known(config("train", *(x for x in added if "hydra" not in x)), "train")
 
 
 @pytest.mark.parametrize("added", ["+minuts=3", "+paths.dir=x", "+callbacks.mine=3", "+wide=64"])
 def test_settings_that_nothing_reads_are_refused(config, monkeypatch, added):
-    monkeypatch.setattr(known_settings, "given_overrides", lambda: [added])
+    monkeypatch.setattr(errors, "given_overrides", lambda: [added])
     with pytest.raises(UserError, match="no such setting"):
         check_known(config("train", added), "train")

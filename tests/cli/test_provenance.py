@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from musicgen.cli.provenance import commit, provenance
+from musicgen.cli.train import commit, provenance
 
 
 def test_the_record_has_the_command_as_it_was_typed(monkeypatch):

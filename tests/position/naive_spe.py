@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from musicgen.position import ConvSPE, LayerCode, PositionalEncoding, SineSPE
 from musicgen.position.angles import to_fp64
-from musicgen.position.spe.conv_noise import BLOCK_SIDE
+from musicgen.position.conv_spe import BLOCK_SIDE
 from musicgen.random import NoiseKey, RandomStream
 
 
@@ -69,7 +69,7 @@ def sine(spe: SineSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
     f = (a.sigmoid()[None] if x.shape[-1] == 1 else a.sinh() / (a.cosh() + math.cosh(6))) / 2
     turns = torch.einsum("blp,phkj->blhkj", to_fp64(x), f)
     angle = (2 * math.pi * turns).to(gain)
-    drawn = spe.draw(noise, x, x.device).z
+    drawn, *_ = spe.draw(noise, x, x.device)
     assert drawn is not None  # R is finite
     z = drawn[code].transpose(1, 2)  # [H, K, 2K', R]
     bars = []

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from musicgen.position import SPE, ConvSPE, LayerCode, SineSPE
-from musicgen.position.spe.conv_noise import BLOCK_SIDE
-from musicgen.position.spe.sine import ExactSineCode
+from musicgen.position.conv_spe import BLOCK_SIDE
+from musicgen.position.sine_spe import ExactSineCode
 from musicgen.random import NoiseKey
 from tests.position.naive_spe import NaiveSPE
 
@@ -117,7 +117,7 @@ def test_projecting_the_exact_limit_equals_projecting_the_encoding(case, shared,
     def projected(project, q, k):
         codes, _ = spe(positions, noise=NOISE)
         sides = [project(c, *x, omega) for c, *x in zip(codes, q, k, strict=True)]
-        return torch.stack([torch.cat([of_q.product, *of_k], dim=-1) for of_q, of_k in sides])
+        return torch.stack([torch.cat(side, dim=-1) for side in sides])
 
     forms = (partial(projected, cls.project) for cls in (LayerCode, ExactSineCode))
     assert_same(spe, positions.shape, *forms)
@@ -130,7 +130,7 @@ def test_codes_of_many_sequences_equal_the_naive_form(case, gated, monkeypatch):
     settings, positions = CASES[case]
     spe = build("sine", gated=gated, **settings)
     noise = spe.draw(NOISE, positions, positions.device, batch_size=8)
-    assert noise.forms_codes
+    assert noise[-1]  # codes for all sequences
 
     def encoded(encoding, noise, q, k):
         codes, _ = encoding(positions, noise=noise)
@@ -146,7 +146,7 @@ def test_sequences_of_different_lengths_go_on_with_the_noise_of_many(monkeypatch
     spe, q = build("sine"), torch.randn(2, 1, HEADS, WIDTH)
     first = grid(9)
     noise = spe.draw(NOISE, first, first.device, batch_size=8)
-    assert noise.forms_codes
+    assert noise[-1]  # codes for all sequences
     _, state = spe(first, noise=noise)
     codes, _ = spe(torch.tensor([[[9]], [[4]]]), noise=NOISE, state=state)
     expected, _ = spe(torch.tensor([[[9]], [[4]]]), noise=NOISE)
@@ -179,7 +179,7 @@ def test_a_backward_that_skips_the_parameters_leaves_nothing_for_the_next(kind, 
     def loss() -> Tensor:
         codes, _ = spe(torch.arange(7)[None, :, None], noise=NOISE)
         if by_projection:
-            encoded = [code.project(q, q, omega)[0].product for code in codes]
+            encoded = [code.project(q, q, omega)[0] for code in codes]
         else:
             encoded = [code.encode(q, q)[0] for code in codes]
         return torch.stack(encoded).square().sum()
@@ -216,10 +216,10 @@ def test_parts_of_many_blocks_have_the_codes_of_the_whole(large):
 def test_a_class_token_needs_no_blocks_of_noise():
     spe = build("conv", class_token=True)
     codes, state = spe(torch.tensor([[[-1], [5000], [5001]]]), noise=NOISE)
-    assert len(codes[0].codes.q) == BLOCK_SIDE
-    assert len(spe(torch.tensor([[[-1]]]), noise=NOISE)[0][0].codes.q) == BLOCK_SIDE
+    assert len(codes[0].of_q.keywords["code"]) == BLOCK_SIDE
+    assert len(spe(torch.tensor([[[-1]]]), noise=NOISE)[0][0].of_q.keywords["code"]) == BLOCK_SIDE
     codes, _ = spe(torch.tensor([[[5200]]]), noise=NOISE, state=state)
-    assert len(codes[0].codes.q) == BLOCK_SIDE  # old blocks are dropped
+    assert len(codes[0].of_q.keywords["code"]) == BLOCK_SIDE  # old blocks are dropped
 
 
 @pytest.mark.parametrize("kind", [SineSPE, ConvSPE])
@@ -229,7 +229,7 @@ def test_codes_are_freed_with_their_graph_without_garbage_collection(kind):
     gc.disable()
     try:
         codes, _ = spe(torch.arange(20)[None, :, None], noise=NOISE)
-        alive = weakref.ref(codes[0].omega if kind is SineSPE else codes[0].codes)
+        alive = weakref.ref(codes[0].of_q.keywords["omega" if kind is SineSPE else "code"])
         sum(code.encode(q, q)[0].sum() for code in codes).backward()
         del codes, _
         assert alive() is None

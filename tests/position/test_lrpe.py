@@ -8,7 +8,7 @@ from torch import Tensor
 
 from musicgen.attention import causal_linear_attention
 from musicgen.position import OrthogonalLRPE, PermutationLRPE, PermuteFormer, UnitaryLRPE
-from musicgen.position.rotary.lrpe import Householder
+from musicgen.position.lrpe import Householder
 from musicgen.random import NoiseKey
 
 HEADS, WIDTH = 2, 6

@@ -126,7 +126,7 @@ class LinearAttention(Attention):
         if directions is None:
             q, k = query_key_code.encode(q, k)
         else:
-            (q, _), (k, squared_norm) = query_key_code.project(q, k, directions)
+            q, k, squared_norm = query_key_code.project(q, k, directions)
         q, k = at_least_fp32(q, k)
         with torch.autocast(q.device.type, enabled=False):
             phi_q, phi_k = self.feature_map.queries(q), self.feature_map.keys(k, squared_norm)

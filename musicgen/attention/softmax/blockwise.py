@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from musicgen.attention.softmax.pattern import BLOCK, AttentionPattern, Index
-from musicgen.position.logit.term import LagTable, LayerLogits
+from musicgen.position.base import LagTable, LayerLogits
 
 
 def blockwise_attention(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from musicgen.attention.span import LayerSpan
-from musicgen.position.logit.term import LagBounds
+from musicgen.position.base import LagBounds
 
 # Queries in a block.
 BLOCK = 128

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from musicgen.position.logit.base import LogitEncoding
-from musicgen.position.logit.term import LogitTerm
+from musicgen.position.base import LogitTerm
+from musicgen.position.logit import LogitEncoding
 
 
 class ALiBi(LogitEncoding):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.position.angles import angles_at, geometric_frequencies, to_fp64
-from musicgen.position.rotary.lrpe import LRPE
+from musicgen.position.lrpe import LRPE
 from musicgen.validation import check_bool, check_choice, check_int
 
 
@@ -21,7 +21,7 @@ class Rotation(LRPE):
     of frequencies of one dimension.
 
     Args:
-        learned_angles: learn log α for each head; else α keeps its initial value. The logarithm
+        learned_angles: learn log α per head; else α keeps its initial value. The logarithm
             lets an optimizer change slow and fast angles in proportion.
         angles: initial values of α_t, t < A, which are the theta types a, b and c of Qin et al.
             2023 (appendix D.2). `geometric`: 10000^(−2t/M) for M rotated features. `linear`:
@@ -61,10 +61,9 @@ class Rotation(LRPE):
         if dims > count:
             expected = f"expected at most {count}, in heads of width {self.width}; use wider heads"
             raise ParameterError("coordinates", f"{dims} coordinates", expected)
-        even = torch.tensor([2 * (t // dims * dims) for t in range(count)])
-        self.register_buffer("even", even, persistent=False)
-        angle_dims = torch.tensor([t % dims for t in range(all_angles)])
-        self.register_buffer("dims", angle_dims, persistent=False)
+        t = torch.arange(all_angles)
+        self.register_buffer("even", 2 * (t[:count] // dims * dims), persistent=False)
+        self.register_buffer("dims", t % dims, persistent=False)
         self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
         if learned_angles:
             start = (2 * math.pi * self._start()).log().float()

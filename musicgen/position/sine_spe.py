@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.position.angles import angles_at, to_fp64
-from musicgen.position.base import (
-    LayerCode,
-    Projection,
-    prefers_large_operations,
-    product_dtype,
-)
-from musicgen.position.spe.base import SPE, Gate
-from musicgen.position.spe.batched import ArrayCode, times_sines
-from musicgen.position.spe.sine_blockwise import Omega
-from musicgen.position.spe.sines import Sines
+from musicgen.position.base import LayerCode, prefers_large_operations, product_dtype
+from musicgen.position.spe import SPE, Gate, Sines, SPECode, times_codes, times_sines
+from musicgen.position.spe_blockwise import sine_products
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.validation import check_int
 
@@ -37,8 +31,8 @@ class SineSPE(SPE):
     magnitude is initialised as in one dimension, the sign at random.
 
     q̂ = vec(q_d Ω_d(n)) z is one matrix product, with Ω(n) = [λ cos(2πfn + θ), λ sin(2πfn + θ)] of
-    width 2K' for each of the K dimensions. The codes themselves are computed only on accelerators
-    and for many sequences, which share them (`batched.py`).
+    width 2K' per dimension. The codes themselves are computed only on accelerators
+    and for many sequences, which share them.
 
     `num_realizations=None` is the limit R → ∞, which has a finite width E = K (2K' + 1):
     q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q] has the expected products, without noise. FAVOR+ projects
@@ -107,17 +101,24 @@ class SineSPE(SPE):
         *,
         batch_size: int = 1,
         state: Any = None,
-    ) -> SineNoise:
-        if state is not None:  # the noise of the earlier tokens
+    ) -> Any:
+        """Return the noise of a sequence, which is also the state after any of its tokens.
+
+        Returns:
+            The scaled noise z, [codes, H, 2K', K, R], or None in the limit R → ∞; the noise of the
+            gates, [layers, H, K, R], or None; and whether codes for all sequences are smaller than
+            Ω times each sequence.
+        """
+        if state is not None:
             return state
         if self.num_realizations is None:
-            return SineNoise(None, None, False)
+            return None, None, False
         shape = (self.num_codes, self.num_heads, 2 * self.num_sines, self.width)
         z = key.fold(RandomStream.SPE_CODE).normal(*shape, self.num_realizations, device=device)
         z = z.mul_(self.code_scale / math.sqrt(2 * self.num_sines))
         # Codes for all sequences have L·H·K·R numbers, products with Ω B·L·H·K·2K'.
         forms_codes = batch_size * 2 * self.num_sines >= self.num_realizations
-        return SineNoise(z, self.draw_epsilon(key, device), forms_codes)
+        return z, self.draw_epsilon(key, device), forms_codes
 
     def forward(
         self, positions: Tensor, *, noise: Any, state: Any = None
@@ -127,128 +128,91 @@ class SineSPE(SPE):
             noise = state
         elif isinstance(noise, NoiseKey):
             noise = self.draw(noise, positions, positions.device)
+        z, epsilon, forms_codes = noise
         sines = [self.sines(code) for code in range(self.num_codes)]
-        gates = self.gates(noise.epsilon)
+        gates = self.gates(epsilon)
         large = prefers_large_operations(positions.device)
-        if noise.z is None:
-            exact = [ExactOmega(positions, code_sines, large) for code_sines in sines]
-            return [ExactSineCode(g, exact[i % len(exact)]) for i, g in enumerate(gates)], None
-        build = _blocked
-        if large:
-            # All sequences can share codes only if they have the same positions.
-            build = _formed if noise.forms_codes and len(positions) == 1 else _expanded
-        shared = [build(*each, positions) for each in zip(sines, noise.z, strict=True)]
-        codes = [shared[i % len(shared)](gate) for i, gate in enumerate(gates)]
-        return codes, noise
+        if z is None:
+            shared: list[Any] = [
+                (positions, each, each.omega(positions) if large else None, {}) for each in sines
+            ]
+            return [ExactSineCode(g, *shared[i % len(shared)]) for i, g in enumerate(gates)], None
+        products = []
+        for code_sines, code_z in zip(sines, z, strict=True):
+            if not large:
+                of_q_and_k = [
+                    partial(times, z=code_z) for times in sine_products(positions, code_sines)
+                ]
+            elif forms_codes and len(positions) == 1:  # all sequences can share codes
+                codes = _codes(positions, code_sines, code_z)
+                of_q_and_k = [partial(times_codes, code=code, slots=None) for code in codes]
+            else:
+                dtype = product_dtype(positions.device)
+                of_q_and_k = [
+                    partial(times_sines, omega=omega.to(dtype), z=code_z)
+                    for omega in code_sines.omega(positions)
+                ]
+            products.append(of_q_and_k)
+        return [SPECode(gate, *products[i % len(products)]) for i, gate in enumerate(gates)], noise
 
 
-class SineNoise(NamedTuple):
-    """The noise of a sequence."""
-
-    z: Tensor | None  # [codes, H, 2K', K, R], scaled; None in the limit R → ∞
-    epsilon: Tensor | None  # [layers, H, K, R], of the gates
-    forms_codes: bool  # whether codes for all sequences are smaller than Ω times each sequence
-
-
-def _blocked(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
-    omega, grad_anchor = Omega.of(positions, sines)
-    return lambda gate: SineCode(gate, omega, grad_anchor, z)
-
-
-def _formed(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
-    q_code, k_code = sines.codes(positions, z)
-    return lambda gate: ArrayCode(gate, q_code, k_code, None)
-
-
-def _expanded(sines: Sines, z: Tensor, positions: Tensor) -> Callable[[Gate | None], LayerCode]:
-    dtype = product_dtype(positions.device)
-    omega_q, omega_k = (omega.to(dtype) for omega in sines.omega(positions))
-    return lambda gate: ExpandedSineCode(gate, omega_q, omega_k, z)
-
-
-class SineCode(LayerCode):
-    """Encoding by blocks of positions: the gate of a layer, Ω, its gradient anchor, and noise z."""
-
-    def __init__(self, gate: Gate | None, omega: Omega, grad_anchor: Tensor, z: Tensor) -> None:
-        self.gate, self.omega, self.grad_anchor, self.z = gate, omega, grad_anchor, z
-
-    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return self.omega.project(q, k, self.grad_anchor, self.z, self.gate)
-
-
-class ExpandedSineCode(LayerCode):
-    """Encoding by few large operations: the gate of a layer, Ω of queries and of keys, noise z."""
-
-    def __init__(self, gate: Gate | None, omega_q: Tensor, omega_k: Tensor, z: Tensor) -> None:
-        self.gate, self.omega_q, self.omega_k, self.z = gate, omega_q, omega_k, z
-
-    def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.autocast(q.device.type, enabled=False):
-            return (
-                times_sines(q, self.omega_q, self.z, self.gate),
-                times_sines(k, self.omega_k, self.z, self.gate),
-            )
-
-
-class ExactOmega:
-    """Ω of one code in the limit R → ∞, shared by all layers.
+def _codes(positions: Tensor, sines: Sines, z: Tensor) -> list[Tensor]:
+    """Return the codes q̄ and k̄, which are Ω times noise, in the dtype of products.
 
     Args:
-        positions: [1|B, L, num_dims].
-        sines: parameters of the code.
-        large: compute products by few large operations, and Ω immediately. Else products are
-            computed by blocks that fit a CPU's cache, and Ω when it is first used.
+        positions: [1, L, P].
+        z: noise [H, 2K', K, R].
+
+    Returns:
+        [L, H, K, R] each.
     """
-
-    def __init__(self, positions: Tensor, sines: Sines, large: bool) -> None:
-        self.positions, self.sines, self.large = positions, sines, large
-        self.waves = sines.omega(positions) if large else None
-        # Not `cached_property`, as torch.compile cannot trace its lock in Python 3.11.
-        self._anchored: tuple[Omega, Tensor] | None = None
-        self._scaled: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def anchored(self) -> tuple[Omega, Tensor]:
-        """Ω and its gradient anchor, for products by blocks."""
-        if self._anchored is None:
-            self._anchored = Omega.of(self.positions, self.sines)
-        return self._anchored
-
-    @property
-    def scaled(self) -> tuple[Tensor, Tensor]:
-        """Ω / √2K' of queries and of keys: [1|B, L, H, 2K', K] each."""
-        if self._scaled is None:
-            q, k = self.waves or self.sines.omega(self.positions)
-            scale = q.shape[-2] ** -0.5
-            self._scaled = q.transpose(1, 2) * scale, k.transpose(1, 2) * scale
-        return self._scaled
-
-    def project(self, q: Tensor, k: Tensor, z: Tensor, gate: Gate | None) -> tuple[Tensor, Tensor]:
-        """Return q̂ and k̂, [B, L, H, M] each, with directions z [H, 2K', K, M] instead of noise."""
-        if self.waves is None:
-            omega, grad_anchor = self.anchored
-            return omega.project(q, k, grad_anchor, z, gate)
-        omega_q, omega_k = (waves.to(product_dtype(q.device)) for waves in self.waves)
-        with torch.autocast(q.device.type, enabled=False):
-            return times_sines(q, omega_q, z, gate), times_sines(k, omega_k, z, gate)
+    dtype = product_dtype(positions.device)
+    noise = z.transpose(1, 2).flatten(0, 1).to(dtype)  # [H·K, 2K', R]
+    codes = []
+    for omega in sines.omega(positions):
+        waves = omega[0].permute(0, 3, 1, 2).flatten(0, 1).to(dtype)  # [H·K, L, 2K']
+        with torch.autocast(positions.device.type, enabled=False):
+            code = torch.bmm(waves, noise)  # [H·K, L, R]
+        codes.append(code.transpose(0, 1).unflatten(1, z.shape[0:3:2]).contiguous())
+    return codes
 
 
 class ExactSineCode(LayerCode):
-    """Encoding in the limit R → ∞: q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q]."""
+    """Encoding in the limit R → ∞: q̂ = [√(1−δ) q_d Ω_d(n) / √2K', √δ q].
 
-    def __init__(self, gate: Gate | None, omega: ExactOmega) -> None:
-        self.gate, self.omega = gate, omega
+    Args:
+        gate: of the layer.
+        positions: [1|B, L, num_dims].
+        sines: parameters of the code.
+        omegas: Ω of queries and of keys, for products by few large operations. None: products are
+            computed by blocks that fit a CPU's cache, and Ω when it is first used.
+        cache: results that all layers with the same code share.
+    """
+
+    def __init__(
+        self,
+        gate: Gate | None,
+        positions: Tensor,
+        sines: Sines,
+        omegas: tuple[Tensor, Tensor] | None,
+        cache: dict[str, list[Any]],
+    ) -> None:
+        self.gate, self.positions, self.sines = gate, positions, sines
+        self.omegas, self.cache = omegas, cache
 
     def repeatable(self) -> LayerCode:
-        if self.omega.large:
+        if self.omegas is not None:
             return self
-        fresh = ExactOmega(self.omega.positions, self.omega.sines, self.omega.large)
-        return ExactSineCode(self.gate, fresh)
+        return ExactSineCode(self.gate, self.positions, self.sines, None, {})
 
     def encode(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        if "scaled" not in self.cache:  # Ω / √2K': [1|B, L, H, 2K', K] each
+            omegas = self.omegas or self.sines.omega(self.positions)
+            scale = omegas[0].shape[-2] ** -0.5
+            self.cache["scaled"] = [omega.transpose(1, 2) * scale for omega in omegas]
         encoded = []
         with torch.autocast(q.device.type, enabled=False):
-            for x, omega in zip((q.float(), k.float()), self.omega.scaled, strict=True):
+            for x, omega in zip((q.float(), k.float()), self.cache["scaled"], strict=True):
                 u = x if self.gate is None else x * self.gate.position
                 parts = [(u[..., None, :] * omega).flatten(-2)]  # [B, L, H, 2K'·K]
                 if self.gate is not None:
@@ -256,15 +220,22 @@ class ExactSineCode(LayerCode):
                 encoded.append(torch.cat(parts, dim=-1))
         return encoded[0], encoded[1]
 
-    def project(self, q: Tensor, k: Tensor, directions: Tensor) -> tuple[Projection, Projection]:
-        heads, width, num_sines = self.omega.sines.gain.shape
+    def project(self, q: Tensor, k: Tensor, directions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        heads, width, num_sines = self.sines.gain.shape
         num_waves = 2 * num_sines
         z, last = directions.split([num_waves * width, len(directions) - num_waves * width])
         z = (z * num_waves**-0.5).unflatten(0, (num_waves, width)).expand(heads, -1, -1, -1)
-        mean_square, gate = self.omega.sines.mean_square(self.omega.positions), self.gate
+        mean_square, gate = self.sines.mean_square(self.positions), self.gate
         if gate is not None:
             mean_square = mean_square * gate.position.square() + gate.constant.square()
             gate = gate._replace(epsilon=last.expand(heads, -1, -1))
-        q_product, k_product = self.omega.project(q, k, z, gate)
-        squared_norm = (k.float().square() * mean_square).sum(-1, keepdim=True)
-        return Projection(q_product), Projection(k_product, squared_norm)
+        if self.omegas is not None:
+            dtype = product_dtype(q.device)
+            of_q, of_k = (partial(times_sines, omega=omega.to(dtype)) for omega in self.omegas)
+        else:
+            if "products" not in self.cache:
+                self.cache["products"] = sine_products(self.positions, self.sines)
+            of_q, of_k = self.cache["products"]
+        with torch.autocast(q.device.type, enabled=False):
+            projected = of_q(q, gate, z=z), of_k(k, gate, z=z)
+        return *projected, (k.float().square() * mean_square).sum(-1, keepdim=True)

@@ -1,1 +1,0 @@
-"""Rotary encodings: RoPE, PermuteFormer and LRPE."""
