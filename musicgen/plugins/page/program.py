@@ -1,18 +1,28 @@
-"""The program that a graph becomes: its buffers, its kernels and the calls of a step."""
+"""The program that a graph becomes: values as strided views of buffers, loops over them, calls.
+
+Values of the graph have names. Shapes are known, so that reshaping, slicing and transposing cost
+nothing: a value is a strided view of a buffer. Elementwise operations are fused into the loop that
+needs them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from musicgen.plugins.page.compiler.loops import LETTERS, elements, literal, nested_loops
-from musicgen.plugins.page.compiler.views import Array, Expression, View
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import onnx
+
+Array = NDArray[Any]
+
+LETTERS = "oabcdefghijklmn"
+"""Parameters of a kernel: `o`, the array that it writes, then those that it reads."""
 
 # Types of JavaScript's arrays by dtype. Integers of 64 bits are doubles.
 TYPES = {"float32": "f", "float64": "d", "int64": "d", "int32": "i", "bool": "b"}
@@ -25,11 +35,117 @@ _FUNCTIONS = (
 )
 
 
+@dataclass
+class View:
+    """A value that is stored in a buffer.
+
+    Attributes:
+        buffer: number of the buffer.
+        layout: an array of bytes that is never read: its shape and strides are those of the value,
+            in elements of the buffer.
+        offset: index of the value's first element in the buffer.
+    """
+
+    buffer: int
+    layout: Array
+    offset: int = 0
+
+    def moved(self, change: Callable[[Array], Array]) -> View:
+        """Return the view of what `change` selects of the layout, without copying."""
+        layout = change(self.layout)
+        assert np.may_share_memory(layout, self.layout)
+        before = self.layout.__array_interface__["data"][0]
+        address = layout.__array_interface__["data"][0]
+        return View(self.buffer, layout, self.offset + address - before)
+
+    def __getitem__(self, index: Any) -> View:
+        return self.moved(lambda x: x[index])
+
+    def broadcast(self, shape: Sequence[int]) -> View:
+        """Return the view broadcast to a shape, as numpy does."""
+        return self.moved(lambda x: np.broadcast_to(x, shape))
+
+    def corner(self, shape: Sequence[int], axis: int) -> View:
+        """Return the first entry along an axis, repeated, of the first elements of a shape."""
+        index: list[Any] = [slice(size) for size in shape]
+        index[axis] = slice(1)
+        return self[tuple(index)].broadcast(shape)
+
+
+@dataclass
+class Expression:
+    """An elementwise expression that has no buffer yet: it is computed where it is used.
+
+    Attributes:
+        text: JavaScript, in which {0}, {1}, … stand for an element of each view.
+        views: what it reads, all of the shape of the expression.
+    """
+
+    text: str
+    views: list[View] = field(default_factory=list)
+
+
+def elements(places: Sequence[str], first: int = 1) -> list[str]:
+    """Return the text of an element of each array that a kernel reads, at these places.
+
+    Args:
+        first: number of the parameter that the first place belongs to.
+    """
+    return [f"{LETTERS[i]}[{place}]" for i, place in enumerate(places, first)]
+
+
+def literal(value: float) -> str:
+    """Return a number or a truth value as JavaScript; negative numbers are in brackets."""
+    text = json.dumps(int(value) if isinstance(value, bool) else value)
+    return f"({text})" if text.startswith("-") else text
+
+
+def nested_loops(
+    layouts: Sequence[Array], starts: Sequence[str], body: Callable[..., str], counter: str = "i"
+) -> str:
+    """Return the text of loops over all elements of layouts with equal shapes.
+
+    Dimensions that are adjacent in all of the layouts are merged into one.
+
+    Args:
+        starts: text of the first index in each layout.
+        body: returns the text inside the loops; its arguments are the index in each layout.
+        counter: first letter of the names of the loops' counters.
+    """
+    dims = _merged_dimensions(layouts)
+    text, places = "", list(starts)
+    for depth, (size, steps) in enumerate(dims):
+        i = f"{counter}{depth}"
+        text += f"for(let {i}=0;{i}<{size};{i}++){{"
+        for number, step in enumerate(steps):
+            if not step:
+                continue
+            moved = i if step == 1 else f"{i}*{step}"
+            places[number] = moved if places[number] == "0" else f"{places[number]}+{moved}"
+            if depth < len(dims) - 1:
+                text += f"const {i}_{number}={places[number]};"
+                places[number] = f"{i}_{number}"
+    return text + body(*places) + "}" * len(dims)
+
+
+def _merged_dimensions(layouts: Sequence[Array]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the size of each dimension to loop over, and its stride in each layout."""
+    dims: list[tuple[int, tuple[int, ...]]] = []
+    for axis, size in enumerate(layouts[0].shape):
+        steps = tuple(layout.strides[axis] for layout in layouts)
+        if size == 1:
+            continue
+        if dims and all(a == b * size for a, b in zip(dims[-1][1], steps, strict=True)):
+            dims[-1] = dims[-1][0] * size, steps
+        else:
+            dims.append((size, steps))
+    return dims
+
+
 class Program:
     """What the operations of a graph are compiled into.
 
-    Values of the graph have names. Loops with equal text become one kernel, a function of the
-    arrays that it writes and reads.
+    Loops with equal text become one kernel, a function of the arrays that it writes and reads.
 
     Args:
         arrays: each value of the graph for one token: those of constants, and the shapes of others.
@@ -139,7 +255,7 @@ class Program:
         return f"(v)=>{{const {_FUNCTIONS},{kernels};return()=>{{{''.join(self._calls)}}};}}"
 
     def stored(self) -> tuple[list[tuple[int | str, ...]], bytes]:
-        """Return a description of each buffer, see `JavaScriptStep.buffers`, and the constants."""
+        """Return a description of each buffer, and the constants; see `compile_step`."""
         constants = []
         for number, (kind, _, array) in enumerate(self._buffers):
             if array is not None:
