@@ -1,10 +1,10 @@
-"""Graphs of decoding steps without weights: made once for all models that compute alike.
+"""Graphs of decoding steps without weights, made once for all models with the same computation.
 
 A graph belongs to a model if it takes the model's tensors, by name and shape, and computes the
-model's logits with them; that is tried whenever a graph is opened. So no change of the code alone
-loses a graph, and no graph that computes something else is taken. The graphs of the shipped models
-come with the package: python -m musicgen.export.cached makes them. Others are kept in the user's
-cache folder, as making one takes seconds.
+model's logits with them. This is tested whenever a graph is opened. So a graph stays valid when
+only code changes, and a graph that computes something else is never used. The graphs of the shipped
+models come with the package: python -m musicgen.export.cached makes them. Others are kept in the
+user's cache folder, as making one takes seconds.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def full_graph(step: RecurrentStep) -> onnx.ModelProto:
 
 
 def start_session(step: RecurrentStep, graph: bytes) -> onnxruntime.InferenceSession:
-    """Open a graph without weights with those of a step."""
+    """Open a graph without weights, and give it the weights of a step."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -30,18 +30,18 @@ NEW = "new."
 """Prefix of the name of a state's tensor after the step."""
 
 NO_SCALE = -1e30
-"""The logarithm of a scale before the first token: in place of −∞, which JSON does not have."""
+"""The logarithm of a scale before the first token, in place of −∞, which JSON lacks."""
 
 RINGS = {
     "copied.keys": ("copied.last_key", 2),
     "copied.bars": ("copied.last_bar", 1),
     "copied.successors": ("tokens", 1),
 }
-"""The rings of a state, with W slots each, which a step only reads. Of each: the input that the
-caller writes into slot number length mod W before a step, and the axis of the slots."""
+"""The rings of a state, with W slots each. A step only reads them: before it, the caller writes an
+input into slot number length mod W. Per ring: the name of the input, and the axis of the slots."""
 
 SLOTS = {name: axis for name, (_, axis) in RINGS.items()} | {"copied.matches": 1}
-"""The axis of the slots in all tensors of a state that have one element for each slot."""
+"""The axis of the slots in all tensors of a state that have one element per slot."""
 
 README = """\
 # A symbolic-music model of musicgen as an ONNX graph
@@ -115,8 +115,7 @@ class RecurrentStep(nn.Module):
 
     Attributes:
         template: the state of one sequence before its first token.
-        settings: a copy head's `CopySettings` for one sequence, which change nothing; `{}` without
-            a copy head.
+        settings: neutral `CopySettings` of a copy head for one sequence; `{}` without a copy head.
 
     Raises:
         UserError: the model's state grows with the number of tokens.
@@ -230,7 +229,7 @@ def step_graph(step: RecurrentStep, *, fold: bool = True) -> onnx.ModelProto:
     assert graph is not None
     proto = graph.model_proto  # made anew at each call
     own = proto.graph
-    # Remove torch's notes on each line of code, which have paths of this machine.
+    # Remove torch's notes on the lines of code, as they have paths of this machine.
     for part in (proto, own, *own.node, *own.value_info, *own.input, *own.output, *own.initializer):
         del part.metadata_props[:]
     return proto
@@ -259,7 +258,7 @@ def save_onnx(model: Transformer, tokenizer: Tokenizer, folder: Path, *, seed: i
 
     Args:
         model: in evaluation mode.
-        seed: of the noise of stochastic positional encodings, which the graph holds.
+        seed: seed of the noise of stochastic positional encodings; the graph contains the noise.
 
     Raises:
         UserError: the model cannot be exported, or packages of the extra `onnx` are missing.

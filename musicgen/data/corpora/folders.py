@@ -156,7 +156,7 @@ class ComposedCorpus(MidiFolder):
         drummers: str | Path | None = None,
     ) -> None:
         check_choice("kind", kind, get_args(Kind))
-        check_int("num_pieces", num_pieces, minimum=3, maximum=10**6)  # one for each split
+        check_int("num_pieces", num_pieces, minimum=3, maximum=10**6)  # one per split
         if drummers is not None and kind != "bands":
             raise ParameterError("drummers", str(drummers), "expected null, or kind=bands")
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed
@@ -170,8 +170,8 @@ class ComposedCorpus(MidiFolder):
         """Return the pieces; compose them first if necessary.
 
         Raises:
-            UserError: `root` has other files, and nothing is written; or the folder of drummers
-                is not that of the dataset.
+            UserError: `root` has other files, and nothing is written; or `drummers` is not the
+                folder of the dataset.
         """
         parent = self.root.parent
         for entry in sorted(parent.glob("[!.]*")):
@@ -199,7 +199,7 @@ class Songbook(Corpus):
     """A corpus that combines several corpora. Names of pieces begin with the name of their corpus.
 
     Args:
-        root: folder to which the folders of the corpora are relative.
+        root: parent of the corpora's folders.
         corpora: the corpora, by name.
         weights: how often the pieces of a corpus occur, by its name: 2 repeats each piece, .5 uses
             every second one; 1 by default.

@@ -71,8 +71,8 @@ class POP909(Corpus):
         ones are padded with silence. Beats before the first downbeat are the end of a bar. The
         score begins with the bar of the first note.
 
-        - Tempo: the mean over each bar, where it changes. A tempo for each beat would follow errors
-          of the beat tracker rather than the music.
+        - Tempo: the mean over each bar, where it changes. A tempo per beat would follow errors of
+          the beat tracker rather than the music.
         - Chords: markers such as `A_M7` or `N_N` where they change, without inversions.
         - Velocities: rescaled linearly over the whole song to 40–86.
         - Tracks: MELODY, BRIDGE and PIANO.
@@ -177,7 +177,7 @@ def _chord(label: str) -> str:
 
 
 def _bars(downbeats: IntArray, onsets: FloatArray) -> IntArray:
-    """Return the beats at which bars begin [num_bars], from the bar of the first onset on.
+    """Return the beats at which bars begin [num_bars], starting with the bar of the first onset.
 
     Beats count from the first annotated one. Bars before it begin at negative beats.
     """
@@ -253,10 +253,10 @@ class Pop1K7(Corpus):
     def read(self, path: Path) -> Score:
         """Return a song, from the bar in which its first note begins.
 
-        Ticks follow the tracked beats, with four beats in a bar from tick 0 on. Time signatures are
-        removed: most files have a second one, which begins one to three beats off these bars. Notes
-        keep their small deviations from the grid, except that notes up to half a sixteenth before
-        the first bar are moved to its beginning. Only markers of chords, such as `A_M7_A`, remain.
+        Ticks follow the tracked beats, and bars of four beats start at tick 0. Time signatures are
+        removed: in most files a second one begins one to three beats off these bars. Notes keep
+        their small deviations from the grid, except that notes up to half a sixteenth before the
+        first bar are moved to its beginning. Only markers of chords, such as `A_M7_A`, remain.
         """
         score = read(path)
         onsets = [track.notes["onset"].min() for track in score.tracks if len(track.notes)]

@@ -63,11 +63,13 @@ class PieceStore:
             new = "INSERT INTO files SELECT ? WHERE NOT EXISTS (SELECT * FROM files)"
             table.execute(new, (f"{path.stem}-{secrets.token_hex(4)}.bin",))
         (self.data_file,) = table.execute(named).fetchone()
+        # Bytes of the file of arrays that belong to pieces in the table.
+        (self._size,) = table.execute("SELECT coalesce(max(stop), 0) FROM pieces").fetchone()
 
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator[PieceStore]:
-        """Return a context with an open store, which is created if necessary.
+        """Open a store for a `with` block; create it if necessary.
 
         Raises:
             OSError: the disk is full.
@@ -95,7 +97,7 @@ class PieceStore:
 
         Args:
             results: per encoded piece, the records of all pieces with the same content by their
-                keys, the sketch, and the arrays, which are stored once; see `encode_piece`.
+                keys, the sketch, and the arrays, stored once; see `encode_piece`.
         """
         rows, start = [], self._size
         with (self._folder / self.data_file).open("ab") as file:
@@ -110,13 +112,6 @@ class PieceStore:
             self._table.executemany("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?)", rows)
         self._size = start
 
-    @cached_property
-    def _size(self) -> int:
-        """Number of bytes of the file of arrays that belong to pieces in the table."""
-        query = "SELECT coalesce(max(stop), 0) FROM pieces"
-        size: int = self._table.execute(query).fetchone()[0]
-        return size
-
     def __getitem__(self, key: str) -> StoredPiece:
         query = "SELECT record, sketch, start FROM pieces WHERE key = ?"
         record, sketch, start = self._table.execute(query, (key,)).fetchone()
@@ -127,7 +122,7 @@ class PieceStore:
 class TokenCache:
     """The tokens of the usable pieces of a corpus, as input of the loader.
 
-    It is an index of arrays in the files of the stores, which are memory-mapped.
+    It is an index of arrays in the memory-mapped files of the stores.
 
     Attributes:
         lengths: number of tokens of each piece [num_pieces].
@@ -218,7 +213,7 @@ def build_cache(
         raise UserError(f"none of {len(pieces)} pieces can be used; the first: {first}")
     (folder / NAMES).write_text(json.dumps([pieces[i].name for i in usable]))
     (folder / FILES).write_text(json.dumps([*files]))
-    # The original of a piece is the first one by name with the same music, which may be itself.
+    # The original of a piece is the first one by name with the same music, perhaps itself.
     by_name = sorted(usable, key=lambda i: pieces[i].name)
     originals = dict(zip(by_name, find_duplicates(sketches, by_name), strict=True))
     grouped = [replace(pieces[i], group=pieces[originals[i]].group) for i in usable]

@@ -1,8 +1,8 @@
 """Duplicates: pieces with the same music under different names, in any key.
 
-A passage is the notes of 16 beats. Passages start every 4 beats, from the first note on. A passage
-consists of onsets in sixteenths and of pitches relative to its lowest pitch, so that key, tempo,
-resolution, velocities, durations, track names and initial silence do not matter. Pieces are
+A passage is the notes of 16 beats. Passages start every 4 beats, beginning with the first note.
+A passage consists of onsets in sixteenths and of pitches relative to its lowest pitch, so that key,
+tempo, resolution, velocities, durations, track names and initial silence do not matter. Pieces are
 compared by the share of passages that they have in common (Jaccard index). It is estimated from the
 32 smallest hashes of each piece (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using
 bottom-k sketches").

@@ -55,15 +55,15 @@ ENCODING = {"cache_dir", "chords", "limits", "prepare_workers", "test_fraction",
 
 # Increase it when the same files and settings give another cache, or records have other fields.
 _FORMAT = 13
-# Encoded pieces are stored after so many seconds or pieces. A killed preparation loses the others.
+# Encoded pieces are stored at these intervals. A killed preparation loses later ones.
 _COMMIT_SECONDS, _COMMIT_PIECES = 2.0, 4096
 
 
 class EncodedCorpus:
-    """A corpus and the tokens of its pieces, which are encoded on first use.
+    """A corpus and the tokens of its pieces, encoded on first use.
 
-    Pieces that cannot be used are left out. `report.csv` in the folder of the cache has the reason
-    for each of them, and what the encoding changed in the others. Pieces with the same music are in
+    Pieces that cannot be used are left out. `report.csv` in the folder of the cache has the
+    reasons, and what the encoding changed in the others. Pieces with the same music are in
     the same split, the split of the first one by name.
 
     Args:
@@ -137,7 +137,7 @@ class EncodedCorpus:
         return self._cache
 
     def open_cache(self, folder: Path) -> None:
-        """Use the cache in a folder, which another process has built; no file is listed.
+        """Use a cache that another process has built; no file is listed.
 
         Raises:
             UserError: the folder does not exist.

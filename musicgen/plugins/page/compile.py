@@ -20,7 +20,8 @@ from musicgen.plugins.page.program import Array, Expression, Program, View
 if TYPE_CHECKING:
     import onnx
 
-# {0}, {1}, … are the operands. Integers of 64 bits are doubles, those of 32 bits wrap around.
+# {0}, {1}, … are the operands. Integers of 64 bits are doubles; integers of 32 bits wrap
+# around.
 ELEMENTWISE = {
     "Add": "({0}+{1})",
     "And": "({0}&{1})",
@@ -67,7 +68,7 @@ def compile_step(
 
     Args:
         first_state: the state before the first token, for one sequence, by name.
-        settings: inputs by name, which have these values until the caller writes others.
+        settings: the initial values of other inputs by name; the caller may write others.
 
     Raises:
         UserError: the graph has an operation that cannot be compiled.
@@ -116,7 +117,7 @@ def _evaluated(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Program:
     from onnx.reference.op_run import OpRun
 
     class GatherElements(OpRun):
-        """In place of onnx's own, which takes at most 32 elements along the axis."""
+        """In place of onnx's own version, limited to 32 elements along the axis."""
 
         def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
             return (np.take_along_axis(data, indices, axis),)

@@ -1,7 +1,7 @@
 """One HTML file that composes: a model, compiled to JavaScript, with its tokenizer and a player.
 
-The page loads nothing. Its worker reads MIDI files, encodes them, samples and decodes; grammar and
-tokenizer are those of Python, driven by the tables made here.
+The page loads nothing. Its worker reads MIDI files, encodes them, samples and decodes. Its grammar
+and tokenizer equal those of Python, and are driven by the tables of `tables.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WORKER_SCRIPTS = (
     "composer",
     "worker",
 )
-REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
+REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # shared with the report
 PAGE_SCRIPTS = (
     "payload",
     "recorder",
@@ -112,10 +112,10 @@ def save_page(
 
 
 def read_page(path: Path) -> tuple[dict[str, Any], str, str]:
-    """Read what the worker of a page needs, which `save_page` wrote.
+    """Return the content, the worker and the weights of a page that `save_page` wrote.
 
-    That is the content (tables of the tokenizer, layout of the step, sampling settings), the
-    program of the worker, and the packed weights, see `pack_weights`.
+    The content has the tables of the tokenizer, the layout of the step, and the sampling settings;
+    the worker is a program; the weights are packed, see `pack_weights`.
     """
     page = path.read_text(encoding="utf-8")
     parts = dict(re.findall(r'id="(content|worker|weights)">(.*?)</script>', page, re.DOTALL))
@@ -123,7 +123,7 @@ def read_page(path: Path) -> tuple[dict[str, Any], str, str]:
 
 
 def _settings_of_tokens(tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield a field for what the tokens can be asked for, a check box for what can stay."""
+    """Yield fields for chords and key, and check boxes to keep tempo and time signature."""
     if tokenizer.families.get("Chord"):
         yield _CHORDS_FIELD
     if tokenizer.families.get("Key"):
@@ -150,7 +150,7 @@ def page_file(name: str) -> str:
 
 
 def pack_weights(data: bytes) -> str:
-    """Return bytes as text, from which `unpackWeights` in the page makes them again.
+    """Return bytes as text; `unpackWeights` in the page restores them.
 
     A zero byte is added to an odd number of bytes.
     """

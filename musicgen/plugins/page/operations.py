@@ -41,7 +41,7 @@ def slice_(program: Program, node: onnx.NodeProto) -> None:
     )
     index = [slice(None)] * program.arrays[node.input[0]].ndim
     for i, (axis, start, end) in enumerate(zip(axes, starts, ends, strict=True)):
-        # Of numpy's slices, an end of −1 would be the last element.
+        # In numpy's slices, an end of −1 would be the last element.
         stop = None if end < _TO_THE_BEGINNING else end
         index[axis] = slice(start, stop, steps[0][i] if steps else 1)
     program.values[node.output[0]] = program.view(node.input[0])[tuple(index)]
@@ -107,7 +107,7 @@ def layer_normalization(
 
 
 def _each_row(program: Program, node: onnx.NodeProto, axis: int, body: str, *weights: int) -> None:
-    """Compile a body for each row of the last axis, from a[i+j] to o[i+j].
+    """Compile a body per row of the last axis, from a[i+j] to o[i+j].
 
     In the body, EACH is a loop over j, and LENGTH the number of elements of a row.
     """
@@ -165,7 +165,7 @@ def _read(
 
     Args:
         first: where the data would be read if all indices were 0, in the shape of the output.
-        indices: one for each of the axes, in the shape of the output; −1 is the last element.
+        indices: one per axis, in the shape of the output; −1 is the last element.
     """
     steps = [(data.layout.shape[axis], data.layout.strides[axis]) for axis in axes]
 

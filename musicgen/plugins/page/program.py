@@ -26,7 +26,7 @@ LETTERS = "oabcdefghijklmn"
 
 # Types of JavaScript's arrays by dtype. Integers of 64 bits are doubles.
 TYPES = {"float32": "f", "float64": "d", "int64": "d", "int32": "i", "bool": "b"}
-# Types in which constants are stored, those of the largest alignment first; h is half precision.
+# Types of stored constants, by descending alignment; h is half precision.
 STORED_TYPES = {"d": "<f8", "f": "<f4", "i": "<i4", "h": "<f2", "b": "u1"}
 # Functions that kernels call.
 _FUNCTIONS = (
@@ -41,8 +41,8 @@ class View:
 
     Attributes:
         buffer: number of the buffer.
-        layout: an array of bytes that is never read: its shape and strides are those of the value,
-            in elements of the buffer.
+        layout: an array of bytes that is never read, with the shape and strides of the value, in
+            elements of the buffer.
         offset: index of the value's first element in the buffer.
     """
 
@@ -148,11 +148,11 @@ class Program:
     Loops with equal text become one kernel, a function of the arrays that it writes and reads.
 
     Args:
-        arrays: each value of the graph for one token: those of constants, and the shapes of others.
+        arrays: the values of the graph for one token; only constants are used, and shapes.
         constants: names of the values that depend on neither token nor state.
 
     Attributes:
-        values: where each value is that has been compiled.
+        values: where the compiled values are.
         uses: how often each value is read.
     """
 
@@ -204,7 +204,7 @@ class Program:
         return Expression("{0}", [self.view(name).broadcast(shape)])
 
     def dense(self, name: str) -> View:
-        """Return a value that fills a buffer of its own, which is not an input's."""
+        """Return a value in a buffer of its own that it fills, not the buffer of an input."""
         view = self.view(name)
         fills = view.layout.size == self._buffers[view.buffer][1]
         if fills and view.layout.flags.c_contiguous and view.buffer not in self.inputs:
