@@ -18,7 +18,7 @@ from musicgen.plugins.page.operations import OPERATIONS
 from musicgen.plugins.page.program import Array, Expression, Program, View
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import ModelProto, NodeProto
 
 # {0}, {1}, … are the operands. Integers of 64 bits are doubles; integers of 32 bits wrap
 # around.
@@ -54,7 +54,7 @@ _MAX_VIEWS = 7  # that an expression reads
 
 
 def compile_step(
-    model: onnx.ModelProto, first_state: Mapping[str, Array], settings: Mapping[str, Array]
+    model: ModelProto, first_state: Mapping[str, Array], settings: Mapping[str, Array]
 ) -> tuple[str, dict[str, Any], bytes]:
     """Compile the graph of `step_graph` for one sequence; return its source, layout and data.
 
@@ -110,7 +110,7 @@ def compile_step(
     return program.source(), layout, data
 
 
-def _evaluated(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Program:
+def _evaluated(model: ModelProto, inputs: Mapping[str, Array]) -> Program:
     """Return a program with all values for one token; constants and shapes are used of them."""
     from onnx import numpy_helper
     from onnx.reference import ReferenceEvaluator
@@ -151,7 +151,7 @@ def _write_ring(program: Program, ring_name: str, source: str, axis: int) -> Non
     program.loop([slot, program.view(source), length], body)
 
 
-def _compile_elementwise(program: Program, node: onnx.NodeProto) -> None:
+def _compile_elementwise(program: Program, node: NodeProto) -> None:
     name = node.output[0]
     shape, bounds = program.arrays[name].shape, ("", "-Infinity", "Infinity")
     operands = [  # either bound of Clip may be missing
@@ -169,7 +169,7 @@ def _compile_elementwise(program: Program, node: onnx.NodeProto) -> None:
         program.view(name)
 
 
-def _template(program: Program, node: onnx.NodeProto) -> str:
+def _template(program: Program, node: NodeProto) -> str:
     """Return the text of an operation on the types of its operands."""
     kind, operand = node.op_type, program.arrays[node.input[0]].dtype
     result = program.arrays[node.output[0]].dtype

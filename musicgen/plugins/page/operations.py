@@ -13,29 +13,29 @@ import numpy as np
 from musicgen.plugins.page.program import Array, Expression, Program, View, elements, nested_loops
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import NodeProto
 
 _TO_THE_BEGINNING = -(2**31)  # an end of a slice that runs backwards
 
 
-def reshape(program: Program, node: onnx.NodeProto, **_: Any) -> None:
+def reshape(program: Program, node: NodeProto, **_: Any) -> None:
     shape, view = program.arrays[node.output[0]].shape, program.view(node.input[0])
     if not np.shares_memory(view.layout.reshape(shape), view.layout):
         view = program.copied(view, node.input[0])
     program.values[node.output[0]] = view.moved(lambda x: x.reshape(shape))
 
 
-def transpose(program: Program, node: onnx.NodeProto, perm: Sequence[int] | None = None) -> None:
+def transpose(program: Program, node: NodeProto, perm: Sequence[int] | None = None) -> None:
     view = program.view(node.input[0])
     program.values[node.output[0]] = view.moved(lambda x: x.transpose(perm))
 
 
-def expand(program: Program, node: onnx.NodeProto) -> None:
+def expand(program: Program, node: NodeProto) -> None:
     shape = program.arrays[node.output[0]].shape
     program.values[node.output[0]] = program.view(node.input[0]).broadcast(shape)
 
 
-def slice_(program: Program, node: onnx.NodeProto) -> None:
+def slice_(program: Program, node: NodeProto) -> None:
     starts, ends, axes, *steps = (
         program.constant(node, i).tolist() for i in range(1, len(node.input))
     )
@@ -47,12 +47,12 @@ def slice_(program: Program, node: onnx.NodeProto) -> None:
     program.values[node.output[0]] = program.view(node.input[0])[tuple(index)]
 
 
-def split(program: Program, node: onnx.NodeProto, axis: int, **_: Any) -> None:
+def split(program: Program, node: NodeProto, axis: int, **_: Any) -> None:
     program.values |= _consecutive(program, program.view(node.input[0]), node.output, axis)
 
 
-def concat(program: Program, node: onnx.NodeProto, axis: int) -> None:
-    output = program.new_output(node.output[0])
+def concat(program: Program, node: NodeProto, axis: int) -> None:
+    output = program.new_output(node)
     for name, part in _consecutive(program, output, node.input, axis):
         if part.layout.size:
             program.assign(part, program.expression(name, part.layout.shape))
@@ -70,11 +70,11 @@ def _consecutive(
         yield name, whole[tuple(index)]
 
 
-def pad(program: Program, node: onnx.NodeProto, mode: bytes) -> None:
+def pad(program: Program, node: NodeProto, mode: bytes) -> None:
     pads, shape = program.constant(node, 1), program.arrays[node.input[0]].shape
     assert (mode, len(node.input)) == (b"constant", 2)
     assert (pads >= 0).all()
-    output = program.new_output(node.output[0])
+    output = program.new_output(node)
     value = program.expression(node.input[0], shape)
     program.assign(output, Expression("0"))
     starts = pads[: len(shape)].tolist()
@@ -86,16 +86,16 @@ def pad(program: Program, node: onnx.NodeProto, mode: bytes) -> None:
 _EXPONENTIALS = "let m=-Infinity,s=0;EACH m=Math.max(m,a[i+j]);EACH s+=Math.exp(a[i+j]-m);"
 
 
-def softmax(program: Program, node: onnx.NodeProto, axis: int) -> None:
+def softmax(program: Program, node: NodeProto, axis: int) -> None:
     _each_row(program, node, axis, f"{_EXPONENTIALS}EACH o[i+j]=Math.exp(a[i+j]-m)/s;")
 
 
-def log_softmax(program: Program, node: onnx.NodeProto, axis: int) -> None:
+def log_softmax(program: Program, node: NodeProto, axis: int) -> None:
     _each_row(program, node, axis, f"{_EXPONENTIALS}s=m+Math.log(s);EACH o[i+j]=a[i+j]-s;")
 
 
 def layer_normalization(
-    program: Program, node: onnx.NodeProto, axis: int, epsilon: float, **_: Any
+    program: Program, node: NodeProto, axis: int, epsilon: float, **_: Any
 ) -> None:
     weights = [program.view(name).buffer for name in node.input[1:]]  # scale, perhaps bias
     scaled = "(a[i+j]-m)*s*b[j]" + ("+c[j]" if len(weights) > 1 else "")
@@ -106,12 +106,12 @@ def layer_normalization(
     _each_row(program, node, axis, body, *weights)
 
 
-def _each_row(program: Program, node: onnx.NodeProto, axis: int, body: str, *weights: int) -> None:
+def _each_row(program: Program, node: NodeProto, axis: int, body: str, *weights: int) -> None:
     """Compile a body per row of the last axis, from a[i+j] to o[i+j].
 
     In the body, EACH is a loop over j, and LENGTH the number of elements of a row.
     """
-    output, source = program.new_output(node.output[0]), program.dense(node.input[0])
+    output, source = program.new_output(node), program.dense(node.input[0])
     assert axis in (-1, output.layout.ndim - 1)
     size, length = output.layout.size, str(output.layout.shape[-1])
     body = body.replace("EACH ", "for(let j=0;j<LENGTH;j++)").replace("LENGTH", length)
@@ -119,14 +119,14 @@ def _each_row(program: Program, node: onnx.NodeProto, axis: int, body: str, *wei
     program.call(text, output.buffer, source.buffer, *weights)
 
 
-def gather(program: Program, node: onnx.NodeProto, axis: int) -> None:
+def gather(program: Program, node: NodeProto, axis: int) -> None:
     data, indices = program.view(node.input[0]), program.arrays[node.input[1]]
     axis %= data.layout.ndim
     before = (slice(None),) * axis
     if node.input[1] in program.constants and indices.ndim == 0:
         program.values[node.output[0]] = data[(*before, int(indices), ...)]
         return
-    output = program.new_output(node.output[0])
+    output = program.new_output(node)
     shape = output.layout.shape
     new_dims = (None,) * indices.ndim
     first = data[(*before, 0, ...)][(*before, *new_dims)].broadcast(shape)
@@ -135,9 +135,9 @@ def gather(program: Program, node: onnx.NodeProto, axis: int) -> None:
     _read(program, output, first, [places], data, [axis])
 
 
-def gather_nd(program: Program, node: onnx.NodeProto, batch_dims: int) -> None:
+def gather_nd(program: Program, node: NodeProto, batch_dims: int) -> None:
     assert not batch_dims
-    output = program.new_output(node.output[0])
+    output = program.new_output(node)
     data, indices = map(program.view, node.input)
     shape, count = output.layout.shape, indices.layout.shape[-1]
     first = data[(*(0,) * count, ...)].broadcast(shape)
@@ -146,8 +146,8 @@ def gather_nd(program: Program, node: onnx.NodeProto, batch_dims: int) -> None:
     _read(program, output, first, places, data, range(count))
 
 
-def gather_elements(program: Program, node: onnx.NodeProto, axis: int) -> None:
-    output = program.new_output(node.output[0])
+def gather_elements(program: Program, node: NodeProto, axis: int) -> None:
+    output = program.new_output(node)
     data, indices = map(program.view, node.input)
     first = data.corner(indices.layout.shape, axis)
     _read(program, output, first, [indices], data, [axis])
@@ -177,9 +177,9 @@ def _read(
     program.loop([output, first, *indices], body)
 
 
-def scatter_elements(program: Program, node: onnx.NodeProto, axis: int, reduction: bytes) -> None:
+def scatter_elements(program: Program, node: NodeProto, axis: int, reduction: bytes) -> None:
     assert reduction == b"add"
-    output = program.new_output(node.output[0])
+    output = program.new_output(node)
     indices, updates = map(program.view, node.input[1:])
     program.assign(output, program.expression(node.input[0], output.layout.shape))
     first = output.corner(indices.layout.shape, axis)
@@ -201,18 +201,18 @@ REDUCTIONS = {
 _COLUMNS_AT_ONCE = 4  # of a product of matrices
 
 
-def reduce(program: Program, node: onnx.NodeProto, **_: Any) -> None:
+def reduce(program: Program, node: NodeProto, **_: Any) -> None:
     shape = program.arrays[node.input[0]].shape
     axes = [axis % len(shape) for axis in program.constant(node, 1).tolist()]
     remaining = [axis for axis in range(len(shape)) if axis not in axes]
     value = program.expression(node.input[0], shape)
     views = [view.moved(lambda x: x.transpose(remaining + axes)) for view in value.views]
-    _fold(program, node.output[0], replace(value, views=views), len(remaining), node.op_type)
+    _fold(program, node, replace(value, views=views), len(remaining))
 
 
-def _fold(program: Program, name: str, value: Expression, num_remaining: int, kind: str) -> None:
-    """Compile a reduction of an expression over all but its first dimensions."""
-    begin, add, end = REDUCTIONS[kind]
+def _fold(program: Program, node: NodeProto, value: Expression, num_remaining: int) -> None:
+    """Compile a reduction of an expression, by default a sum, over all but its first dimensions."""
+    begin, add, end = REDUCTIONS.get(node.op_type, REDUCTIONS["ReduceSum"])
     shape = value.views[0].layout.shape
     outer: Any = (..., *(0,) * (len(shape) - num_remaining))
     inner: Any = (*(0,) * num_remaining, ...)
@@ -226,11 +226,11 @@ def _fold(program: Program, name: str, value: Expression, num_remaining: int, ki
         result = end.format(n=math.prod(shape[num_remaining:]))
         return f"let s={begin};{loop}o[{place}]={result};"
 
-    output = program.new_output(name).moved(lambda x: x.reshape(shape[:num_remaining]))
+    output = program.new_output(node).moved(lambda x: x.reshape(shape[:num_remaining]))
     program.loop([output, *(view[outer] for view in value.views)], body)
 
 
-def einsum(program: Program, node: onnx.NodeProto, equation: bytes) -> None:
+def einsum(program: Program, node: NodeProto, equation: bytes) -> None:
     terms, result = equation.decode().replace(" ", "").split("->")
     assert "." not in terms
     letters = [*result, *sorted({*terms} - {*result, ","})]
@@ -251,10 +251,10 @@ def einsum(program: Program, node: onnx.NodeProto, equation: bytes) -> None:
 
     views = [view.moved(partial(spread, term)) for term, view in factors]
     product = "*".join(f"{{{i}}}" for i in range(len(views)))
-    _fold(program, node.output[0], Expression(product, views), len(result), "ReduceSum")
+    _fold(program, node, Expression(product, views), len(result))
 
 
-def dft(program: Program, node: onnx.NodeProto, inverse: int, onesided: int) -> None:
+def dft(program: Program, node: NodeProto, inverse: int, onesided: int) -> None:
     shape = program.arrays[node.input[0]].shape
     axis = program.constant(node, 2).item() % len(shape)
     assert (inverse, onesided, shape[-1], axis) == (0, 0, 1, len(shape) - 2)
@@ -266,10 +266,10 @@ def dft(program: Program, node: onnx.NodeProto, inverse: int, onesided: int) -> 
     result = program.arrays[node.output[0]].shape
     factors = [numbers, program.new_buffer(table, stored=True)]
     product = Expression("{0}*{1}", [each.broadcast((*result, length)) for each in factors])
-    _fold(program, node.output[0], product, len(result), "ReduceSum")
+    _fold(program, node, product, len(result))
 
 
-def matmul(program: Program, node: onnx.NodeProto) -> None:
+def matmul(program: Program, node: NodeProto) -> None:
     left_name, right_name = node.input
     left, right = program.arrays[left_name], program.arrays[right_name]
     assert min(left.ndim, right.ndim) > 1
@@ -278,7 +278,7 @@ def matmul(program: Program, node: onnx.NodeProto) -> None:
         # Stored with the elements of a sum next to each other.
         transposed = program.new_buffer(right.T, stored=True)
         program.values[right_name] = transposed.moved(np.transpose)
-    output = program.new_output(node.output[0])
+    output = program.new_output(node)
     batch = output.layout.shape[:-2]
     a = program.view(left_name).broadcast((*batch, *left.shape[-2:]))
     b = program.view(right_name).broadcast((*batch, *right.shape[-2:]))

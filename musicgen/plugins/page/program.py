@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    import onnx
+    from onnx import NodeProto
 
 Array = NDArray[Any]
 
@@ -82,7 +82,7 @@ class Expression:
     """
 
     text: str
-    views: list[View] = field(default_factory=list)
+    views: Sequence[View] = ()
 
 
 def elements(places: Sequence[str], first: int = 1) -> list[str]:
@@ -178,8 +178,9 @@ class Program:
         self.inputs.add(view.buffer)
         return view.buffer
 
-    def new_output(self, name: str) -> View:
+    def new_output(self, node: NodeProto) -> View:
         """Return a new buffer for the output of an operation."""
+        name = node.output[0]
         self.values[name] = view = self.new_buffer(self.arrays[name])
         return view
 
@@ -217,7 +218,7 @@ class Program:
         self.assign(copy, Expression("{0}", [view]))
         return copy
 
-    def constant(self, node: onnx.NodeProto, index: int) -> Array:
+    def constant(self, node: NodeProto, index: int) -> Array:
         """Return an input of an operation that must be a constant."""
         assert node.input[index] in self.constants
         return self.arrays[node.input[index]]
