@@ -94,12 +94,6 @@ def elements(places: Sequence[str], first: int = 1) -> list[str]:
     return [f"{LETTERS[i]}[{place}]" for i, place in enumerate(places, first)]
 
 
-def literal(value: float) -> str:
-    """Return a number or a truth value as JavaScript; negative numbers are in brackets."""
-    text = json.dumps(int(value) if isinstance(value, bool) else value)
-    return f"({text})" if text.startswith("-") else text
-
-
 def nested_loops(
     layouts: Sequence[Array], starts: Sequence[str], body: Callable[..., str], counter: str = "i"
 ) -> str:
@@ -198,7 +192,9 @@ class Program:
         """Return a value, broadcast to a shape, as an operand of an expression."""
         array = self.arrays[name]
         if name in self.constants and array.size == 1:
-            return Expression(literal(array.item()))
+            number = array.item()
+            text = json.dumps(int(number) if isinstance(number, bool) else number)
+            return Expression(f"({text})" if text.startswith("-") else text)
         value = self.values.get(name)
         if isinstance(value, Expression) and array.shape == tuple(shape):
             return value
@@ -260,7 +256,9 @@ class Program:
         constants = []
         for number, (kind, _, array) in enumerate(self._buffers):
             if array is not None:
-                stored = "h" if kind == "f" and _fits_half_precision(array) else kind
+                with np.errstate(over="ignore"):
+                    is_half = kind == "f" and np.array_equal(array.astype(np.float16), array)
+                stored = "h" if is_half else kind
                 constants.append((stored, number, array.astype(STORED_TYPES[stored]).tobytes()))
         constants.sort(key=lambda each: [*STORED_TYPES].index(each[0]))
         described: list[tuple[int | str, ...]] = [(kind, size) for kind, size, _ in self._buffers]
@@ -269,8 +267,3 @@ class Program:
             described[number] += (stored, first)
             first += len(data)
         return described, b"".join(data for _, _, data in constants)
-
-
-def _fits_half_precision(array: Array) -> bool:
-    with np.errstate(over="ignore"):
-        return np.array_equal(array.astype(np.float16), array)

@@ -73,8 +73,7 @@ class CIFAR10(ExampleCorpus):
         if name != "test":
             if self.val_seed is not None:
                 items = np.random.default_rng(self.val_seed).permutation(items)
-            last = items[-self.num_val :]
-            items = last if name == "val" else items[: -self.num_val]
+            items = items[-self.num_val :] if name == "val" else items[: -self.num_val]
 
         def example(item: int) -> Example:
             colours = pixels[item].reshape(3, -1).T  # [L, 3]
