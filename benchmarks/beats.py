@@ -28,7 +28,7 @@ from benchmarks.beat_performance import Piece as PerformedPiece
 from benchmarks.beat_performance import perform
 from musicgen.composer.draw import changes
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.data.corpora.pop909 import CHORDS_FILE
+from musicgen.data.corpora.pop_piano import CHORDS_FILE
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_music, notes_from, read
 from musicgen.plugins.beats.beats import find_beats, read_beats

@@ -24,7 +24,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from musicgen.data.corpora import BachChorales, JSBChorales
-from musicgen.data.corpora.bach_chorales import four_voices
+from musicgen.data.corpora.chorales import four_voices
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.midi import Score, find_music, read

@@ -81,16 +81,16 @@ def in_node(model: MusicModel, page: Path) -> dict[str, Any]:
     scores = held_out(model)
     prompts = [model.tokenizer.encode(score)[:NUM_STEPS] for score in scores]
     exact = MusicModel(with_half_weights(model.model), model.tokenizer, model.content, model.path)
-    parts = read_page(page)
+    content, worker, weights = read_page(page)
     data = {
-        "content": parts.content,
-        "weights": parts.weights,
+        "content": content,
+        "weights": weights,
         "prompts": [tokens.tolist() for tokens in prompts],
         "files": [list(dumps(score)) for score in scores[:NUM_GREEDY]],
     }
     with TemporaryDirectory() as folder:
         (Path(folder) / "data.json").write_text(json.dumps(data))
-        (Path(folder) / "lab.js").write_text(LAB % f"{script('weights')}\n{parts.worker}")
+        (Path(folder) / "lab.js").write_text(LAB % f"{script('weights')}\n{worker}")
         run = subprocess.run(
             ["node", "lab.js"], cwd=folder, capture_output=True, text=True, check=True
         )

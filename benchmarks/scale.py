@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measure
-from musicgen.data.preparation import Shard
 from musicgen.midi import Score, Track, dumps, notes_from
 from musicgen.tokenization import REMI
 
@@ -49,7 +48,7 @@ def list_files(data: Any, shards: int) -> None:
 
 def encode_shards(data: Any, shards: int) -> None:
     for number in range(1, shards + 1):
-        data.encoded.encode_shard(Shard(number, shards))
+        data.encoded.encode_shard(f"{number}/{shards}")
 
 
 def join(data: Any, shards: int) -> None:

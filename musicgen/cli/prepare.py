@@ -4,7 +4,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from musicgen.console import log
-from musicgen.data.preparation import EncodedCorpus, Shard
+from musicgen.data.preparation import EncodedCorpus
 
 
 def main(cfg: DictConfig) -> None:
@@ -14,5 +14,5 @@ def main(cfg: DictConfig) -> None:
     if cfg.shard is None:
         log(f"ready: {len(corpus.cache)} pieces in {corpus.cache.folder}")
         return
-    corpus.encode_shard(Shard.parse(str(cfg.shard)))
+    corpus.encode_shard(str(cfg.shard))
     log(f"ready: shard {cfg.shard} in {corpus.folder}; without shard= all are joined")

@@ -38,10 +38,10 @@ class TrainingWindows(Dataset):
     Item i is a function of the seed and i. Each epoch of `len(pieces)` items has every piece once,
     in a new random order.
 
-    With `window="random"`, a window begins at a random bar. The last bar to begin at is the first
-    one from which the piece ends within the window. Such a window may lack less than a bar of its
-    full length. Pieces that are shorter than a window are used whole. All positions of a window are
-    therefore trained equally often if pieces are long enough.
+    With `window="random"`, a window begins at a random bar, at the latest at the first bar whose
+    window reaches the end of the piece. Such a window may lack less than a bar of its full length.
+    Pieces that are shorter than a window are used whole. All positions of a window are therefore
+    trained equally often if pieces are long enough.
 
     The tokenizer may then change the order of the parts, see `PartOrder.rearrange`.
 
@@ -101,7 +101,7 @@ class TrainingWindows(Dataset):
 
         if self.window == "beginning":
             return crop(self._num_skipped(len(starts), rng))
-        # The first bar from which the piece ends within the window.
+        # The first bar whose window reaches the end of the piece.
         last = int(np.searchsorted(starts[:, 0], len(tokens) - self.length - 1))
         last = max(0, min(last, len(starts) - 1))
         bar = last if rng.random() < END_SHARE else int(rng.integers(last + 1))
@@ -169,10 +169,8 @@ def collate(
         min_length: smallest L of the batch. With the largest L, all batches have one shape.
     """
     windows = [torch.from_numpy(np.ascontiguousarray(window)) for window, _ in items]
-    inputs = [window[:-1] for window in windows]
-    next_tokens = [window[1:] for window in windows]
-    tokens = pad_sequence(inputs, batch_first=True, padding_value=pad_id)
-    targets = pad_sequence(next_tokens, batch_first=True, padding_value=IGNORED)
+    tokens = pad_sequence([x[:-1] for x in windows], batch_first=True, padding_value=pad_id)
+    targets = pad_sequence([x[1:] for x in windows], batch_first=True, padding_value=IGNORED)
     missing = max(0, min_length - tokens.shape[1])
     tokens = F.pad(tokens, (0, missing), value=pad_id)
     targets = F.pad(targets, (0, missing), value=IGNORED)
@@ -231,7 +229,11 @@ class MusicDataModule(StreamDataModule):
             )
         Coordinates(tokenizer).check(coordinates)
         self.tokenizer, self.val_pieces = tokenizer, val_pieces
-        self.window, self.skip_beginning, self.scramble = window, skip_beginning, scramble
+        self.windows: dict[str, Any] = {
+            "window": window,
+            "skip_beginning": skip_beginning,
+            "scramble": scramble,
+        }
 
     def prepare_data(self) -> None:
         """Encode the corpus; Lightning calls this in one process."""
@@ -251,9 +253,7 @@ class MusicDataModule(StreamDataModule):
             self.tokenizer,
             self.length,
             self.seed,
-            window=self.window,
-            skip_beginning=self.skip_beginning,
-            scramble=self.scramble,
+            **self.windows,
         )
         # Batches of one shape on a GPU, where layers are compiled for it.
         min_length = self.length if self.on_gpu() else 0
@@ -278,8 +278,10 @@ class MusicDataModule(StreamDataModule):
         coordinates = None
         if self.coordinates != ("index",):
             coordinates = partial(Coordinates(self.tokenizer).of, names=self.coordinates)
-        pad_id = self.tokenizer.vocabulary.pad_id
-        collate_windows = partial(
-            collate, pad_id=pad_id, coordinates=coordinates, min_length=min_length
+        padded = partial(
+            collate,
+            pad_id=self.tokenizer.vocabulary.pad_id,
+            coordinates=coordinates,
+            min_length=min_length,
         )
-        return self.loader(windows, collate_windows, **kwargs)
+        return self.loader(windows, padded, **kwargs)

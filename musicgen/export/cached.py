@@ -1,10 +1,10 @@
-"""Graphs of decoding steps without weights: made once for all models that compute alike.
+"""Graphs of decoding steps without weights, made once for all models with the same computation.
 
 A graph belongs to a model if it takes the model's tensors, by name and shape, and computes the
-model's logits with them; that is tried whenever a graph is opened. So no change of the code alone
-loses a graph, and no graph that computes something else is taken. The graphs of the shipped models
-come with the package: python -m musicgen.export.cached makes them. Others are kept in the user's
-cache folder, as making one takes seconds.
+model's logits with them. This is tested whenever a graph is opened. So a graph stays valid when
+only code changes, and a graph that computes something else is never used. The graphs of the shipped
+models come with the package: python -m musicgen.export.cached makes them. Others are kept in the
+user's cache folder, as making one takes seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,8 +22,7 @@ from torch import Tensor
 
 import musicgen
 from musicgen.checkpoints import rebuild
-from musicgen.export.graph import NEW, check_packages, step_graph
-from musicgen.export.step import RINGS, RecurrentStep
+from musicgen.export.step import NEW, RINGS, RecurrentStep, check_packages, step_graph
 from musicgen.files import write_bytes
 from musicgen.package_data import PRETRAINED
 from musicgen.random import NoiseKey
@@ -37,24 +36,20 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "mus
 _NUM_TRIED = 4  # tokens with which a graph is compared with the model
 
 
-class OpenGraph(NamedTuple):
-    """A graph without weights, and a session of it with those of a model."""
+def find_graph(
+    step: RecurrentStep, *folders: Path
+) -> tuple[bytes, onnxruntime.InferenceSession] | None:
+    """Return the graph of a step, and a session of it with the weights, if there is one.
 
-    data: bytes
-    session: onnxruntime.InferenceSession
-
-
-def find_graph(step: RecurrentStep) -> OpenGraph | None:
-    """Return the graph of a step, opened with its weights, if the package or the cache has it."""
-    return _find_below(SHIPPED, step) or _find_below(_cache(), step)
-
-
-def _find_below(folder: Path, step: RecurrentStep) -> OpenGraph | None:
-    for path in sorted(folder.glob(f"{signature(step)}-*.onnx")):
-        data = path.read_bytes()
-        session = start_session(step, data)
-        if _computes(session, step):
-            return OpenGraph(data, session)
+    Args:
+        folders: where to look; by default in the package, then in the cache.
+    """
+    for folder in folders or (SHIPPED, _cache()):
+        for path in sorted(folder.glob(f"{signature(step)}-*.onnx")):
+            data = path.read_bytes()
+            session = start_session(step, data)
+            if _computes(session, step):
+                return data, session
     return None
 
 
@@ -65,11 +60,11 @@ def make_graph(step: RecurrentStep, folder: Path | None = None) -> bytes:
     from onnxscript.optimizer import optimize
     from onnxscript.rewriter import pattern, rewrite
 
-    for array in graph.graph.initializer:  # all of them are weights
+    for array in graph.graph.initializer:  # the weights
         array.ClearField("raw_data")
         array.data_location = array.EXTERNAL
         array.external_data.add(key="location", value="weights")
-    # Compute what depends neither on inputs nor on weights, which to the optimizer are inputs.
+    # Compute what depends neither on inputs nor on weights: the optimizer sees weights as inputs.
     own, weights = graph.graph, [*graph.graph.initializer]
     num_inputs = len(own.input)
     own.input.extend(make_tensor_value_info(x.name, x.data_type, x.dims) for x in weights)
@@ -96,7 +91,7 @@ def full_graph(step: RecurrentStep) -> onnx.ModelProto:
         return step_graph(step)
     import onnx
 
-    graph, tensors = onnx.load_from_string(found.data), named_tensors(step)
+    graph, tensors = onnx.load_from_string(found[0]), named_tensors(step)
     for array in graph.graph.initializer:
         if array.external_data:
             array.CopyFrom(onnx.numpy_helper.from_array(tensors[array.name].numpy(), array.name))
@@ -104,15 +99,16 @@ def full_graph(step: RecurrentStep) -> onnx.ModelProto:
 
 
 def start_session(step: RecurrentStep, graph: bytes) -> onnxruntime.InferenceSession:
-    """Open a graph without weights with those of a step."""
+    """Open a graph without weights, and give it the weights of a step."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    tensors = named_tensors(step)  # not all of which a graph has, each with its name as field 8
-    # To import onnx, which would parse it, takes a sixth of a second.
+    # A graph has some of the tensors, each with its name as field 8. Importing onnx, which would
+    # parse it, takes a sixth of a second.
+    tensors = named_tensors(step)
     names = [name for name in tensors if bytes([8 << 3 | 2, len(name)]) + name.encode() in graph]
     arrays = [tensors[name].contiguous().numpy() for name in names]
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
@@ -169,13 +165,13 @@ def _computes(session: onnxruntime.InferenceSession, step: RecurrentStep) -> boo
 
 
 def main() -> None:
-    """Make one graph for each architecture of the package's models, and delete the others."""
+    """Make one graph per architecture of the package's models, and delete the others."""
     for path in SHIPPED.glob("*.onnx"):
         path.unlink()
     for config in PRETRAINED.glob("*/config.json"):
         model, _, _ = rebuild(config.parent)
         step = RecurrentStep(model, NoiseKey((0,)))
-        if _find_below(SHIPPED, step) is None:
+        if find_graph(step, SHIPPED) is None:
             make_graph(step, SHIPPED)
 
 

@@ -90,7 +90,7 @@ class MusicModel:
         Raises:
             UserError: the state of the model's attention or encoding grows with each token.
         """
-        from musicgen.export.folder import save_onnx
+        from musicgen.export.step import save_onnx
 
         save_onnx(self.model, self.tokenizer, Path(folder), seed=seed)
 

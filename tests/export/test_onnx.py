@@ -14,9 +14,8 @@ from onnx import parser
 import musicgen
 from musicgen.errors import UserError
 from musicgen.export import cached
-from musicgen.export.graph import NEW, step_graph
-from musicgen.export.step import RINGS, RecurrentStep, first_state
-from musicgen.plugins.page.compiler.compile import compile_step
+from musicgen.export.step import NEW, RINGS, RecurrentStep, first_state, step_graph
+from musicgen.plugins.page.compile import compile_step
 from musicgen.plugins.page.document import with_half_weights
 from musicgen.tokenization.base import Tokenizer
 from tests.checkpoints.small_model import MODEL, small_model
@@ -98,17 +97,17 @@ def check_graph(model, step, session):
 def check_javascript(model, step, graph, folder):
     state = {name: tensor.numpy() for name, tensor in step.template.tensors().items()}
     settings = {name: tensor.numpy() for name, tensor in step.settings.items()}
-    compiled = compile_step(graph, state, settings)
+    source, layout, weights = compile_step(graph, state, settings)
     ids = tokens(LENGTH, batch=1)
     positions = torch.arange(LENGTH)[:, None].expand(-1, model.num_position_columns)
     data = {
-        "buffers": compiled.buffers,
-        "bytes": list(compiled.data),
-        "inputs": compiled.inputs,
+        "buffers": layout["buffers"],
+        "bytes": list(weights),
+        "inputs": layout["inputs"],
         "tokens": ids[0].tolist(),
         "positions": positions.tolist(),
     }
-    found = np.array(run_worker(folder, data, RUN % compiled.source))
+    found = np.array(run_worker(folder, data, RUN % source))
     expected, _ = model.forward_with_state(ids, positions=positions[None], noise=NOISE)
     np.testing.assert_allclose(found, expected[0], atol=2e-4)
 

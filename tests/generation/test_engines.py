@@ -111,7 +111,7 @@ def test_the_models_of_the_package_have_their_graphs(cache, name):
 
 def test_no_other_graphs_come_with_the_package():
     models = [musicgen.load(name).model for name in musicgen.list_models()]
-    own = {cached.find_graph(RecurrentStep(model, NOISE)).data for model in models}
+    own = {cached.find_graph(RecurrentStep(model, NOISE))[0] for model in models}
     assert {path.read_bytes() for path in cached.SHIPPED.iterdir()} == own
 
 
@@ -129,14 +129,14 @@ def test_a_graph_of_a_model_that_computes_something_else_is_not_taken(made, cach
     assert cached.signature(relu) == cached.signature(gelu)
     (first,) = cache.rglob("*.onnx")
     graph = first.read_bytes()
-    assert cached.find_graph(relu).data == graph
+    assert cached.find_graph(relu)[0] == graph
     assert cached.find_graph(gelu) is None
     other = onnx.load_from_string(graph)  # the graph with the other activation, which is quicker
     (activation,) = (node for node in other.graph.node if node.op_type == "Relu")
     activation.op_type = "Gelu"
     write_bytes(first.with_stem(f"{first.stem}0"), other.SerializeToString())
-    assert cached.find_graph(gelu).data == other.SerializeToString()
-    assert cached.find_graph(relu).data == graph
+    assert cached.find_graph(gelu)[0] == other.SerializeToString()
+    assert cached.find_graph(relu)[0] == graph
 
 
 def test_auto_makes_a_graph_after_enough_steps_and_reports_a_failure_once(cache, monkeypatch):

@@ -1,4 +1,4 @@
-"""The interface of a corpus, which lists pieces and reads them."""
+"""The interface of a corpus: a list of pieces, and how to read them."""
 
 import os
 import shlex

@@ -68,7 +68,10 @@ class Groove2GrooveMIDI(Corpus):
             raise missing_corpus(self.root, files, cure)
         substyles: dict[tuple[str, str], list[Path]] = defaultdict(list)
         for path in find_music(folder):
-            substyles[_style(path)].append(path)
+            if (match := _NAME.fullmatch(path.name)) is None:
+                expected = "expected a name such as maj001.ROCK_a.mid; move the file away"
+                raise UserError(f"{path}: {expected}")
+            substyles[match["family"], match["substyle"]].append(path)
         families = {family for family, _ in substyles}
         split_of = split_families(families, self.held_out, self.split_seed)
         odd = ["_".join(substyle) for substyle, songs in substyles.items() if len(songs) != 2]
@@ -153,15 +156,3 @@ def split_families(families: Iterable[str], held_out: dict[str, int], seed: int)
         split_of |= dict.fromkeys(remaining[: held_out[split]], split)
         remaining = remaining[held_out[split] :]
     return split_of | dict.fromkeys(remaining, "train")
-
-
-def _style(path: Path) -> tuple[str, str]:
-    """Return the family and the substyle in the name of a file.
-
-    Raises:
-        UserError: the name has another form.
-    """
-    match = _NAME.fullmatch(path.name)
-    if match is None:
-        raise UserError(f"{path}: expected a name such as maj001.ROCK_a.mid; move the file away")
-    return match["family"], match["substyle"]

@@ -1,6 +1,4 @@
 """Preparation of a corpus: from files to a token cache."""
 
 from musicgen.data.preparation.cache import TokenCache
-from musicgen.data.preparation.encoding import Limits
-from musicgen.data.preparation.listing import Shard
 from musicgen.data.preparation.prepare import EncodedCorpus

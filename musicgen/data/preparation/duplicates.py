@@ -1,8 +1,8 @@
 """Duplicates: pieces with the same music under different names, in any key.
 
-A passage is the notes of 16 beats. Passages start every 4 beats, from the first note on. A passage
-consists of onsets in sixteenths and of pitches relative to its lowest pitch, so that key, tempo,
-resolution, velocities, durations, track names and initial silence do not matter. Pieces are
+A passage is the notes of 16 beats. Passages start every 4 beats, beginning with the first note.
+A passage consists of onsets in sixteenths and of pitches relative to its lowest pitch, so that key,
+tempo, resolution, velocities, durations, track names and initial silence do not matter. Pieces are
 compared by the share of passages that they have in common (Jaccard index). It is estimated from the
 32 smallest hashes of each piece (bottom-k sketch: Cohen & Kaplan 2007, "Summarizing data using
 bottom-k sketches").
@@ -19,8 +19,11 @@ SKETCH_SIZE = 32
 NO_PASSAGE = np.iinfo(np.uint64).max
 """Padding in the sketch of a piece with fewer passages."""
 
+EMPTY_SKETCH = np.full(SKETCH_SIZE, NO_PASSAGE)
+"""The sketch of a piece without passages."""
+
 SAME_MUSIC = 0.5
-"""Share of common passages from which on two pieces are the same. A note is in four passages."""
+"""Two pieces are the same from this share of common passages. A note is in four passages."""
 
 # A passage with fewer notes than this, or in more pieces, does not identify a piece.
 _MIN_NOTES = 8
@@ -56,7 +59,7 @@ def sketch(score: Score) -> Sketches:
     total = np.zeros(num_passages, np.uint64)
     np.add.at(total, passage, hash_values((offset * 256 + relative).astype(np.uint64)))
     hashes = np.unique(total[np.bincount(passage, minlength=num_passages) >= _MIN_NOTES])
-    return np.append(hashes, np.full(SKETCH_SIZE, NO_PASSAGE))[:SKETCH_SIZE]
+    return np.append(hashes, EMPTY_SKETCH)[:SKETCH_SIZE]
 
 
 def hash_values(values: Sketches) -> Sketches:
@@ -80,14 +83,14 @@ def similarity(ones: Sketches, others: Sketches) -> NDArray[np.float64]:
 
 
 def find_duplicates(sketches: Sketches, order: Sequence[int]) -> list[int]:
-    """Return for each piece in `order` the index of the first one with the same music.
+    """Return the index of the first piece with the same music, per piece in `order`.
 
     That may be the piece itself. The relation is transitive: if b is the same as a, and c is the
     same as b, then c is the same as a.
 
     Args:
         sketches: [num_pieces, SKETCH_SIZE].
-        order: indices of the pieces to compare, in the order that decides which is the first.
+        order: indices of the pieces to compare. A piece is the first one by this order.
     """
     from scipy.sparse import coo_array, csr_array  # slow to import
     from scipy.sparse.csgraph import connected_components

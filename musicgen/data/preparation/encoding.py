@@ -1,23 +1,25 @@
-"""Encoding of one piece, within limits."""
+"""Encoding of one piece, within limits, and the identity of its files."""
 
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import Corpus, Piece
-from musicgen.data.preparation.duplicates import NO_PASSAGE, SKETCH_SIZE, sketch
+from musicgen.data.preparation.duplicates import EMPTY_SKETCH, Sketches, sketch
 from musicgen.errors import UserError
 from musicgen.midi import file_of
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource, with_chords
 from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_float
-
-# Increase it when the same files and settings give another cache, or records have other fields.
-_FORMAT = 13
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class PieceRecord:
     """The result of preparing a piece, without its tokens.
 
     Attributes:
-        skipped: reason why the piece was left out; "": it was not.
+        skipped: reason why the piece is left out; "" if it is used.
         bar_length: number of grid steps in a bar.
         num_tokens, num_bars: number of tokens, and of bars at which crops may start.
         notes_read, notes_kept: number of notes in the file, and in the tokens.
@@ -64,99 +66,92 @@ class PieceRecord:
     report: str = ""
 
 
-class EncodedPiece(NamedTuple):
-    """An encoded piece; without tokens if it is left out.
+def encode_piece(
+    piece: Piece, *, corpus: Corpus, tokenizer: Tokenizer, limits: Limits, chords: ChordSource
+) -> tuple[PieceRecord, Sketches, bytes]:
+    """Return the record of a piece, the sketch of its passages, and its arrays as bytes.
 
-    Attributes:
-        record: the result of its preparation.
-        tokens: [num_tokens].
-        crop_starts: see `Crops.starts`. [num_bars, 2]
-        sketch: sketch of its passages, see `duplicates`. [SKETCH_SIZE]
-    """
+    The arrays are the crop starts [num_bars, 2] as int32 (see `Crops.starts`), then the tokens
+    [num_tokens] as uint16. The number of bytes is a multiple of four, so that the arrays of the
+    next piece are aligned when `TokenCache` maps them. A piece that cannot be used has none; its
+    record has the reason.
 
-    record: PieceRecord
-    tokens: NDArray[np.uint16] = np.empty(0, np.uint16)
-    crop_starts: NDArray[np.int32] = np.empty((0, 2), np.int32)
-    sketch: NDArray[np.uint64] = np.full(SKETCH_SIZE, NO_PASSAGE, np.uint64)
-
-
-@dataclass(frozen=True)
-class PieceEncoder:
-    """Reads and encodes pieces of a corpus, in any process.
-
-    Attributes:
+    Args:
         chords: source of the chords, if the tokenizer has chord tokens; see `with_chords`.
     """
-
-    corpus: Corpus
-    tokenizer: Tokenizer
-    limits: Limits
-    chords: ChordSource
-
-    def settings(self) -> dict[str, Any]:
-        """Return everything that affects the encoding of a piece, as plain data."""
-        return {
-            "format": _FORMAT,
-            "tokenizer": self.tokenizer.name,
-            "settings": self.tokenizer.settings(),
-            "vocabulary": self.tokenizer.vocabulary.hash,
-            "reader": self.corpus.reader_id(),
-            "chords": self.chords if self.tokenizer.chords else None,
-            "limits": asdict(self.limits),
-        }
-
-    def encode(self, piece: Piece) -> EncodedPiece:
-        """Return an encoded piece; if it cannot be used, its record has the reason."""
-        record = PieceRecord(piece.name)
-        try:
-            return self._encode(piece, record)
-        except (UserError, OSError) as error:
-            reason = str(error).removeprefix(f"{piece.path}: ")
-            record.skipped = reason.replace(str(piece.path), piece.name)
-            return EncodedPiece(record)
-
-    def _encode(self, piece: Piece, record: PieceRecord) -> EncodedPiece:
-        """Return an encoded piece, with its record filled.
-
-        Raises:
-            UserError: it cannot be used.
-        """
-        tokenizer, limits = self.tokenizer, self.limits
+    record = PieceRecord(piece.name)
+    try:
         if sum(file.stat().st_size for file in files_of(piece)) > limits.max_megabytes * 1e6:
             raise UserError(f"larger than limits.max_megabytes={limits.max_megabytes:g}")
-        score, _ = without_long_gaps(tokenizer.normalise_rhythm(self.corpus.read_piece(piece)))
+        score, _ = without_long_gaps(tokenizer.normalise_rhythm(corpus.read_piece(piece)))
         if tokenizer.chords:
-            score = with_chords(score, self.chords)
+            score = with_chords(score, chords)
         tokens, report = tokenizer.encode_with_report(score)
         summary = report.summary()
         summary.rules = [*score.repairs, *summary.rules]
         record.notes_read, record.notes_kept = summary.notes_read, summary.notes_kept
         record.report = summary.describe()
-        if summary.notes_kept == 0:
+        if record.notes_kept == 0:
             reason = f"no note that the {tokenizer.name} vocabulary can represent"
             raise UserError(f"{reason} ({record.report})")
-        if summary.notes_kept < limits.min_notes:
+        if record.notes_kept < limits.min_notes:
             raise UserError(f"fewer than limits.min_notes={limits.min_notes} notes")
         if len(tokens) > limits.max_tokens:
             raise UserError(f"more than limits.max_tokens={limits.max_tokens:,} tokens")
         record.bar_length = tokenizer.bar_length(score)
         starts = tokenizer.crops.starts(tokens, bar_length=record.bar_length)
-        record.num_tokens, record.num_bars = len(tokens), len(starts)
-        # 16 bits are enough for every vocabulary here, and halve the cache.
-        assert len(tokenizer.vocabulary) <= np.iinfo(np.uint16).max
-        return EncodedPiece(
-            record,
-            tokens=tokens.astype(np.uint16),
-            crop_starts=starts.astype(np.int32),
-            sketch=sketch(score),
-        )
+    except (UserError, OSError) as error:
+        reason = str(error).removeprefix(f"{piece.path}: ")
+        record.skipped = reason.replace(str(piece.path), piece.name)
+        return record, EMPTY_SKETCH, b""
+    record.num_tokens, record.num_bars = len(tokens), len(starts)
+    # 16 bits are enough for every vocabulary here, and halve the cache.
+    assert len(tokenizer.vocabulary) <= np.iinfo(np.uint16).max
+    arrays = starts.astype(np.int32).tobytes() + tokens.astype(np.uint16).tobytes()
+    return record, sketch(score), arrays + bytes(-len(arrays) % 4)
 
 
 def files_of(piece: Piece) -> list[Path]:
     """Return the files of a piece, sorted by name."""
     path = piece.path
-    return (
-        sorted(file for file in path.iterdir() if file.is_file())
-        if path.is_dir()
-        else [file_of(path)]
-    )
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file())
+    return [file_of(path)]
+
+
+def key_of(piece: Piece) -> str:
+    """Return a hash of the name of a piece and of the names, sizes and times of its files.
+
+    It is "" if a file cannot be opened.
+    """
+    digest = hashlib.blake2b(os.fsencode(piece.name), digest_size=12)
+    try:
+        for file in files_of(piece):
+            stat = file.stat()
+            digest.update(os.fsencode(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}"))
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def groups_of_identical_files(pieces: Sequence[Piece], indices: Sequence[int]) -> list[list[int]]:
+    """Return groups of pieces with identical files, in order.
+
+    Files are identical if their bytes and suffixes are the same. Only files of the same size are
+    opened. A piece with several files is a group by itself.
+
+    Args:
+        indices: indices of the pieces to group.
+    """
+    by_size, groups = defaultdict[object, list[int]](list), defaultdict[object, list[int]](list)
+    for i in indices:
+        path = pieces[i].path
+        by_size[(path.suffix, path.stat().st_size) if path.is_file() else i].append(i)
+    for key, members in by_size.items():
+        for i in members:
+            content: object = i
+            with suppress(OSError):
+                if len(members) > 1:
+                    content = key, hashlib.blake2b(pieces[i].path.read_bytes()).digest()
+            groups[content].append(i)
+    return sorted(groups.values())

@@ -3,7 +3,7 @@
     remi-1f0c…/             all pieces encoded with the same settings, named by a hash of them
         encoded.db          a `PieceStore`: the records of pieces, by their name and files
         encoded-5d2e….bin   the tokens of these pieces
-        encoded-3-of-64.db  a store with a part of the corpus, see `Shard`
+        encoded-3-of-64.db  a store with a part of the corpus, see `EncodedCorpus.encode_shard`
         3ab9…/              a `TokenCache`: an index of one state of a corpus, and report.csv
 
 A preparation that was stopped therefore continues, and only changed files are encoded again.
@@ -13,51 +13,57 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 from filelock import FileLock, Timeout
 from rich.progress import MofNCompleteColumn
 
 from musicgen.console import log, progress_bar, warn
 from musicgen.data.corpora.base import SPLITS, Corpus
-from musicgen.data.preparation.cache import TokenCache, build_cache
-from musicgen.data.preparation.encoding import (
-    EncodedPiece,
-    Limits,
-    PieceEncoder,
-    PieceRecord,
+from musicgen.data.preparation.cache import (
+    REPORT,
+    PieceStore,
+    StoredPiece,
+    TokenCache,
+    build_cache,
 )
-from musicgen.data.preparation.listing import Shard, groups_of_identical_files, key_of
-from musicgen.data.preparation.store import PieceStore, StoredPiece
-from musicgen.data.preparation.summary import TABLE
+from musicgen.data.preparation.duplicates import EMPTY_SKETCH, Sketches
+from musicgen.data.preparation.encoding import (
+    Limits,
+    PieceRecord,
+    encode_piece,
+    groups_of_identical_files,
+    key_of,
+)
 from musicgen.data.preparation.workers import Failure, run_limited
-from musicgen.errors import UserError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.recognition import ChordSource
 from musicgen.validation import check_choice, check_float, check_int
 
-STORE, SHARDS, LOCK, UNFINISHED = "encoded.db", "encoded-*-of-*.db", ".lock", ".new"
 ENCODING = {"cache_dir", "chords", "limits", "prepare_workers", "test_fraction", "val_fraction"}
 """The settings of a loader that are arguments of `EncodedCorpus`."""
 
-# Encoded pieces are stored after so many seconds or pieces. A killed preparation loses the others.
+# Increase it when the same files and settings give another cache, or records have other fields.
+_FORMAT = 13
+# Encoded pieces are stored at these intervals. A killed preparation loses later ones.
 _COMMIT_SECONDS, _COMMIT_PIECES = 2.0, 4096
 
 
 class EncodedCorpus:
-    """A corpus and the tokens of its pieces, which are encoded on first use.
+    """A corpus and the tokens of its pieces, encoded on first use.
 
-    Pieces that cannot be used are left out. `report.csv` in the folder of the cache has the reason
-    for each of them, and what the encoding changed in the others. Pieces with the same music are in
+    Pieces that cannot be used are left out. `report.csv` in the folder of the cache has the
+    reasons, and what the encoding changed in the others. Pieces with the same music are in
     the same split, the split of the first one by name.
 
     Args:
@@ -89,12 +95,20 @@ class EncodedCorpus:
         check_float("test_fraction", test_fraction, below=1 - val_fraction)
         check_choice("chords", chords, get_args(ChordSource))
         check_int("prepare_workers", prepare_workers, none_means="one per core")
-        self.corpus, self.tokenizer = corpus, tokenizer
-        self.fractions = val_fraction, test_fraction
-        self.num_workers = prepare_workers
-        self.encoder = PieceEncoder(corpus, tokenizer, Limits(**limits), chords)
-        settings = json.dumps(self.encoder.settings(), sort_keys=True)
-        digest = hashlib.blake2b(settings.encode(), digest_size=8).hexdigest()
+        self.corpus, self.tokenizer, self.chords = corpus, tokenizer, chords
+        self.fractions, self.num_workers = (val_fraction, test_fraction), prepare_workers
+        self.limits = Limits(**limits)
+        affects_encoding = {
+            "format": _FORMAT,
+            "tokenizer": tokenizer.name,
+            "settings": tokenizer.settings(),
+            "vocabulary": tokenizer.vocabulary.hash,
+            "reader": corpus.reader_id(),
+            "chords": chords if tokenizer.chords else None,
+            "limits": asdict(self.limits),
+        }
+        settings = json.dumps(affects_encoding, sort_keys=True).encode()
+        digest = hashlib.blake2b(settings, digest_size=8).hexdigest()
         self.folder = Path(cache_dir).expanduser() / f"{tokenizer.name}-{digest}"
         self._cache: TokenCache | None = None
 
@@ -116,8 +130,14 @@ class EncodedCorpus:
             self._cache = job.find_cache() or job.make_cache()
         return self._cache
 
+    def find_cache(self) -> TokenCache | None:
+        """Return the encoded corpus if it exists, else None; nothing is encoded or composed."""
+        if self._cache is None and self.corpus.root.exists() and self.folder.is_dir():
+            self._cache = _Preparation(self).find_cache()
+        return self._cache
+
     def open_cache(self, folder: Path) -> None:
-        """Use the cache in a folder, which another process has built; no file is listed.
+        """Use a cache that another process has built; no file is listed.
 
         Raises:
             UserError: the folder does not exist.
@@ -129,15 +149,28 @@ class EncodedCorpus:
                 raise UserError(f"{folder}: {problem}; {cure}")
             self._cache = TokenCache(folder)
 
-    def encode_shard(self, shard: Shard) -> None:
-        """Encode a part of the corpus into a separate store, which `cache` reads later."""
-        _Preparation(self, shard).encode_shard(shard)
+    def encode_shard(self, shard: str) -> None:
+        """Encode one of several equal parts of the corpus into a store that `cache` reads later.
 
-    def find_cache(self) -> TokenCache | None:
-        """Return the encoded corpus if it exists, else None; nothing is encoded or composed."""
-        if self._cache is None and self.corpus.root.exists() and self.folder.is_dir():
-            self._cache = _Preparation(self).find_cache()
-        return self._cache
+        Args:
+            shard: number of the part, from 1, and number of parts, such as 3/64.
+
+        Raises:
+            ParameterError: `shard` has another form.
+        """
+        match = re.fullmatch(r"(\d+)/(\d+)", shard)
+        number, total = map(int, match.groups()) if match else (0, 0)
+        if not 1 <= number <= total:
+            raise ParameterError("shard", shard, "expected a part and their number, such as 3/64")
+        job = _Preparation(self, slice(number - 1, None, total))
+        path = self.folder / f"encoded-{number}-of-{total}.db"
+        with _locked(path.with_suffix(".lock")), PieceStore.open(path) as store:
+            done = store.keys()
+            for other in self.folder.glob("encoded*.db"):
+                if other != path:
+                    with PieceStore.open(other) as others:
+                        done |= others.keys()
+            job.encode_missing(done, store)
 
     def split(self, name: str) -> list[int]:
         """Return the indices in the cache of the pieces of a split; of all if it is empty.
@@ -159,28 +192,30 @@ class EncodedCorpus:
 
 
 class _Preparation:
-    """One preparation of the current pieces of a corpus, or of a shard of them."""
+    """One preparation of the pieces that a corpus has now.
 
-    def __init__(self, encoded: EncodedCorpus, shard: Shard | None = None) -> None:
+    Args:
+        part: the pieces to prepare, by default all.
+    """
+
+    def __init__(self, encoded: EncodedCorpus, part: slice = slice(None)) -> None:
         self.encoded = encoded
         with parameter_of("data"):
-            self.pieces = encoded.corpus.pieces()
-        if shard:
-            self.pieces = shard.of(self.pieces)
+            self.pieces = encoded.corpus.pieces()[part]
         # Keys in the stores; empty if the files of a piece cannot be opened.
-        self.keys = np.fromiter(map(key_of, self.pieces), "S24")
+        self.keys = [key_of(piece) for piece in self.pieces]
         # Pieces that are not stored, so that they are tried again: their files were missing, or
         # they failed for a reason that is not in the files.
-        self.failed: dict[int, EncodedPiece] = {}
+        self.failed: dict[int, PieceRecord] = {}
 
     @property
     def folder(self) -> Path:
         """Folder of the cache, named by a hash of everything that affects its content."""
-        failed = [(i, piece.record.skipped) for i, piece in sorted(self.failed.items())]
+        failed = [(i, record.skipped) for i, record in sorted(self.failed.items())]
         settings = json.dumps((self.encoded.fractions, failed))
         digest = hashlib.blake2b(settings.encode(), digest_size=12)
         for piece, key in zip(self.pieces, self.keys, strict=True):
-            digest.update(json.dumps((key.decode(), piece.group, piece.split)).encode())
+            digest.update(json.dumps((key, piece.group, piece.split)).encode())
         return self.encoded.folder / digest.hexdigest()
 
     def find_cache(self) -> TokenCache | None:
@@ -188,79 +223,64 @@ class _Preparation:
         return _complete_cache(self.folder) if all(self.keys) else None
 
     def make_cache(self) -> TokenCache:
-        """Encode the pieces that no store has; return a cache of all pieces."""
+        """Encode the pieces that no store has; return a cache of all pieces. Log a summary."""
         parent = self.encoded.folder
         with ExitStack() as contexts:
-            contexts.enter_context(_locked(parent / LOCK))
-            store = contexts.enter_context(PieceStore.open(parent / STORE))
+            contexts.enter_context(_locked(parent / ".lock"))
+            store = contexts.enter_context(PieceStore.open(parent / "encoded.db"))
             stores: dict[str, PieceStore] = {}  # by the keys of their pieces
-            for path in sorted(parent.glob(SHARDS)):
+            for path in sorted(parent.glob("encoded-*-of-*.db")):
                 # Waits until the shard has been encoded.
-                contexts.enter_context(_locked(path.with_suffix(LOCK)))
+                contexts.enter_context(_locked(path.with_suffix(".lock")))
                 shard = contexts.enter_context(PieceStore.open(path))
                 stores |= dict.fromkeys(shard.keys(), shard)
-            self._encode_missing({*stores, *store.keys()}, store)
+            self.encode_missing({*stores, *store.keys()}, store)
             stores |= dict.fromkeys(store.keys(), store)
             folder = self.folder
-            cache = _complete_cache(folder)
-            if cache is None:
-                self._build(folder, stores)
-                cache = TokenCache(folder)
-        return cache
-
-    def encode_shard(self, shard: Shard) -> None:
-        """Encode the pieces that no store has into the store of a shard."""
-        parent = self.encoded.folder
-        path = parent / f"{shard.name}.db"
-        with _locked(path.with_suffix(LOCK)), PieceStore.open(path) as store:
-            done = store.keys()
-            for other in parent.glob("encoded*.db"):
-                if other != path:
-                    with PieceStore.open(other) as others:
-                        done |= others.keys()
-            self._encode_missing(done, store)
-
-    def _build(self, folder: Path, stores: Mapping[str, PieceStore]) -> None:
-        """Build the cache of all pieces in a folder; log a summary."""
-        parent = self.encoded.folder
-        # Not by `tempfile`, as other users cannot read its folders.
-        unfinished = parent / UNFINISHED
-        shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed preparation
-        unfinished.mkdir()
-        lines = build_cache(
-            unfinished,
-            self.pieces,
-            partial(self._stored, stores),
-            self.encoded.fractions,
-        )
-        shutil.rmtree(folder, ignore_errors=True)  # an incomplete cache, without its tokens
-        unfinished.rename(folder)
-        for line in [*lines, f"in {folder}; every piece in {folder / TABLE}"]:
+            if (cache := _complete_cache(folder)) is not None:
+                return cache
+            # Not by `tempfile`, as other users cannot read its folders.
+            unfinished = parent / ".new"
+            shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed preparation
+            unfinished.mkdir()
+            stored = partial(self._stored, stores)
+            lines = build_cache(unfinished, self.pieces, stored, self.encoded.fractions)
+            shutil.rmtree(folder, ignore_errors=True)  # an incomplete cache, without its tokens
+            unfinished.rename(folder)
+        for line in [*lines, f"in {folder}; every piece in {folder / REPORT}"]:
             log(line)
+        return TokenCache(folder)
 
-    def _encode_missing(self, done: Set[str], store: PieceStore) -> None:
-        """Encode the pieces whose keys are not in `done` into a store."""
-        if new := [i for i, key in enumerate(self.keys) if key.decode() not in done]:
-            self._encode(new, store)
+    def encode_missing(self, done: Set[str], store: PieceStore) -> None:
+        """Encode the pieces whose keys are not in `done` into a store. Log their number.
 
-    def _encode(self, indices: list[int], store: PieceStore) -> None:
-        """Encode pieces into a store. Identical files are encoded once."""
-        encoder, limits = self.encoded.encoder, self.encoded.encoder.limits
-        groups = [[i] for i in indices]
+        Identical files are encoded once.
+        """
+        new = [i for i, key in enumerate(self.keys) if key not in done]
+        if not new:
+            return
+        corpus, limits = self.encoded.corpus, self.encoded.limits
+        groups = [[i] for i in new]
         # `Corpus.read_piece` depends only on the path: identical files give the same score.
-        if type(encoder.corpus).read_piece is Corpus.read_piece:
-            groups = groups_of_identical_files(self.pieces, indices)
+        if type(corpus).read_piece is Corpus.read_piece:
+            groups = groups_of_identical_files(self.pieces, new)
         results = run_limited(
-            encoder.encode,
+            partial(
+                encode_piece,
+                corpus=corpus,
+                tokenizer=self.encoded.tokenizer,
+                limits=limits,
+                chords=self.encoded.chords,
+            ),
             [self.pieces[group[0]] for group in groups],
             num_workers=self.encoded.num_workers,
             max_seconds=limits.max_seconds,
             max_gigabytes=limits.max_gigabytes,
         )
-        unstored: list[tuple[dict[str, PieceRecord], EncodedPiece]] = []
+        unstored: list[tuple[dict[str, PieceRecord], Sketches, bytes]] = []
         stored = start = time.monotonic()
         with progress_bar(MofNCompleteColumn()) as bar:
-            bar_task = bar.add_task("encoding", total=len(indices))
+            bar_task = bar.add_task("encoding", total=len(new))
             try:
                 for number, result in results:
                     unstored.append(self._of_group(result, groups[number]))
@@ -272,46 +292,48 @@ class _Preparation:
             finally:
                 results.close()
                 store.add(unstored)
-        seconds, reused = time.monotonic() - start, len(self.pieces) - len(indices)
+        seconds, reused = time.monotonic() - start, len(self.pieces) - len(new)
         log(
-            f"{pluralize(len(indices), 'pieces')} read in {seconds:.1f} s, "
-            f"{len(indices) / seconds:,.0f} a second" + (f"; {reused:,} reused" if reused else "")
+            f"{pluralize(len(new), 'pieces')} read in {seconds:.1f} s, "
+            f"{len(new) / seconds:,.0f} a second" + (f"; {reused:,} reused" if reused else "")
         )
 
     def _of_group(
-        self, result: EncodedPiece | Failure, group: Sequence[int]
-    ) -> tuple[dict[str, PieceRecord], EncodedPiece]:
-        """Return the arguments of `PieceStore.add` for pieces with the same content.
+        self, result: tuple[PieceRecord, Sketches, bytes] | Failure, group: Sequence[int]
+    ) -> tuple[dict[str, PieceRecord], Sketches, bytes]:
+        """Return what `PieceStore.add` takes for pieces with the same content.
 
-        These are the records by key, and the arrays. Pieces that are not stored are added to
-        `failed`.
+        Pieces that are not stored are added to `failed`.
         """
+        repeatable = True
         if isinstance(result, Failure):
-            piece, repeatable = EncodedPiece(PieceRecord("", result.reason)), result.repeatable
-        else:
-            piece, repeatable = result, True
+            repeatable = result.repeatable
+            result = PieceRecord("", result.reason), EMPTY_SKETCH, b""
+        record, sketch, arrays = result
         records = {}
         for i in group:
-            record = replace(piece.record, name=self.pieces[i].name)
+            named = replace(record, name=self.pieces[i].name)
             if repeatable and self.keys[i]:
-                records[self.keys[i].decode()] = record
+                records[self.keys[i]] = named
             else:
-                self.failed[i] = piece._replace(record=record)
-        return records, piece
+                self.failed[i] = named
+        return records, sketch, arrays
 
     def _stored(self, stores: Mapping[str, PieceStore]) -> Iterator[StoredPiece]:
         """Yield all pieces, without their arrays."""
         for i, key in enumerate(self.keys):
             if i in self.failed:
-                yield StoredPiece(self.failed[i].record, self.failed[i].sketch, "", 0)
+                yield self.failed[i], EMPTY_SKETCH, "", 0
             else:
-                yield stores[key.decode()][key.decode()]
+                yield stores[key][key]
 
 
 def _complete_cache(folder: Path) -> TokenCache | None:
     """Return the cache in a folder if there is one and no file of it is missing."""
-    cache = TokenCache(folder) if folder.is_dir() else None
-    return cache if cache is not None and cache.is_complete() else None
+    try:
+        return TokenCache(folder)
+    except FileNotFoundError:
+        return None
 
 
 def _locked(path: Path) -> AbstractContextManager[object]:

@@ -27,14 +27,14 @@ def run_limited(
     max_seconds: float,
     max_gigabytes: float,
 ) -> Generator[tuple[int, Any]]:
-    """Yield the index and the result of `function(task)` for each task, in order of completion.
+    """Yield the index of a task and the result of `function(task)`, in order of completion.
 
     The result of a task that exceeds a limit, raises, or crashes its process is a `Failure`. The
     other tasks continue. The time limit needs a POSIX system, and the memory limit Linux.
 
     Args:
         function: it and its results can be pickled.
-        num_workers: number of processes; None: one per core. There is at most one for 32 tasks.
+        num_workers: number of processes; None: one per core. There is at most one per 32 tasks.
         max_seconds: wall time of one task.
         max_gigabytes: memory of a process, in addition to its memory at the start.
     """

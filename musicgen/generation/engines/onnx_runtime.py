@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.export.cached import find_graph, make_graph, start_session
-from musicgen.export.graph import NEW
-from musicgen.export.step import RINGS, SLOTS, RecurrentStep
+from musicgen.export.step import NEW, RINGS, SLOTS, RecurrentStep
 from musicgen.generation.engines.eager import Engine, first_line
 from musicgen.models import CopySettings, ModelState, Transformer
 from musicgen.random import NoiseKey
@@ -160,7 +159,7 @@ class OnnxEngine(Engine):
         self._num_steps += 1
         try:
             if self._num_steps == 1 and (found := find_graph(self.graph_step)) is not None:
-                return found.session
+                return found[1]
             if self._num_steps == self.num_eager_steps + 1:
                 return start_session(self.graph_step, make_graph(self.graph_step))
         except Exception as error:  # exporters and runtimes raise many types

@@ -1,7 +1,7 @@
 """One HTML file that composes: a model, compiled to JavaScript, with its tokenizer and a player.
 
-The page loads nothing. Its worker reads MIDI files, encodes them, samples and decodes; grammar and
-tokenizer are those of Python, driven by the tables made here.
+The page loads nothing. Its worker reads MIDI files, encodes them, samples and decodes. Its grammar
+and tokenizer equal those of Python, and are driven by the tables of `tables.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from musicgen.export.cached import full_graph
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_text
 from musicgen.models import Transformer
-from musicgen.plugins.page.compiler.compile import JavaScriptStep, compile_step
+from musicgen.plugins.page.compile import compile_step
 from musicgen.plugins.page.tables import constants, tokenizer_tables
 from musicgen.random import NoiseKey
 from musicgen.report.markup import asset, embedded_json, render_page, text
@@ -51,7 +51,7 @@ WORKER_SCRIPTS = (
     "composer",
     "worker",
 )
-REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # which the report has, too
+REPORT_SCRIPTS = ("score", "synth", "colours", "roll", "player")  # shared with the report
 PAGE_SCRIPTS = (
     "payload",
     "recorder",
@@ -87,13 +87,9 @@ def save_page(
         UserError: a page cannot run this model, or packages of the extra `onnx` are missing.
     """
     tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
-    step = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
-    layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
-    data = {
-        "tables": tables,
-        "step": {**layout, "coordinates": model.coordinate_names},
-        "sampling": dict(sampling),
-    }
+    step, layout, weights = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
+    data = {"tables": tables, "step": layout, "sampling": dict(sampling)}
+    worker = [constants_script(), *map(script, WORKER_SCRIPTS), f"const compileStep = {step};"]
     millions = sum(each.numel() for each in model.parameters()) / 1e6
     page = render_page(
         page_file("page.html"),
@@ -109,35 +105,25 @@ def save_page(
         accompany=tables["accompany"],
         asked="\n".join(_settings_of_tokens(tokenizer)),
         content=embedded_json(data),
-        worker=worker_source(step.source),
-        weights=pack_weights(step.data),
+        worker="\n".join(worker),
+        weights=pack_weights(weights),
     )
     write_text(path, page)
 
 
-class PageParts(NamedTuple):
-    """What the worker of a written page needs.
+def read_page(path: Path) -> tuple[dict[str, Any], str, str]:
+    """Return the content, the worker and the weights of a page that `save_page` wrote.
 
-    Attributes:
-        content: the tables of the tokenizer, the layout of the step, and the sampling settings.
-        worker: the program of the worker.
-        weights: the packed weights, see `pack_weights`.
+    The content has the tables of the tokenizer, the layout of the step, and the sampling settings;
+    the worker is a program; the weights are packed, see `pack_weights`.
     """
-
-    content: dict[str, Any]
-    worker: str
-    weights: str
-
-
-def read_page(path: Path) -> PageParts:
-    """Read the parts of a page that `save_page` wrote."""
     page = path.read_text(encoding="utf-8")
     parts = dict(re.findall(r'id="(content|worker|weights)">(.*?)</script>', page, re.DOTALL))
-    return PageParts(json.loads(parts["content"]), parts["worker"], parts["weights"])
+    return json.loads(parts["content"]), parts["worker"], parts["weights"]
 
 
 def _settings_of_tokens(tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield a field for what the tokens can be asked for, a check box for what can stay."""
+    """Yield fields for chords and key, and check boxes to keep tempo and time signature."""
     if tokenizer.families.get("Chord"):
         yield _CHORDS_FIELD
     if tokenizer.families.get("Key"):
@@ -146,16 +132,6 @@ def _settings_of_tokens(tokenizer: Tokenizer) -> Iterator[str]:
         yield _CHECK_BOX.format(id="fix-tempo", label="fix the tempo")
     if len(tokenizer.families.get("Bar", ())) > 1:
         yield _CHECK_BOX.format(id="fix-time-signature", label="fix the time signature")
-
-
-def worker_source(step_source: str) -> str:
-    """Return the program of the page's worker.
-
-    Args:
-        step_source: a model's `JavaScriptStep.source`.
-    """
-    scripts = [constants_script(), *map(script, WORKER_SCRIPTS)]
-    return "\n".join([*scripts, f"const compileStep = {step_source};"])
 
 
 def constants_script() -> str:
@@ -174,7 +150,7 @@ def page_file(name: str) -> str:
 
 
 def pack_weights(data: bytes) -> str:
-    """Return bytes as text, from which `unpackWeights` in the page makes them again.
+    """Return bytes as text; `unpackWeights` in the page restores them.
 
     A zero byte is added to an odd number of bytes.
     """
@@ -192,8 +168,12 @@ def with_half_weights(model: Transformer) -> Transformer:
     return rounded
 
 
-def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaScriptStep:
-    """Compile a model's decoding step.
+def javascript_step(
+    model: Transformer, lag_bias: Sequence[float] = ()
+) -> tuple[str, dict[str, Any], bytes]:
+    """Compile a model's decoding step; return its source, layout and data, see `compile_step`.
+
+    The layout also has the `coordinates`, the names of the columns of the positions.
 
     Args:
         lag_bias: `SamplingParams.lag_bias`.
@@ -203,4 +183,5 @@ def javascript_step(model: Transformer, lag_bias: Sequence[float] = ()) -> JavaS
     settings = {name: tensor.numpy() for name, tensor in step.settings.items()}
     if len(lag_bias):
         settings["copy.lag_bias"][0, : len(lag_bias)] = lag_bias
-    return compile_step(full_graph(step), state, settings)
+    source, layout, data = compile_step(full_graph(step), state, settings)
+    return source, {**layout, "coordinates": model.coordinate_names}, data

@@ -43,8 +43,8 @@ def constants() -> dict[str, Any]:
     return {
         "ticksPerBeat": TICKS_PER_BEAT,  # of decoded scores
         "velocity": DEFAULT_VELOCITY,  # of notes whose tokens have none
-        "tempo": DEFAULT_TEMPO,  # quarters a minute, of a MIDI file that says nothing
-        "timeSignature": COMMON_TIME,  # the same
+        "tempo": DEFAULT_TEMPO,  # quarters a minute, for a MIDI file without tempi
+        "timeSignature": COMMON_TIME,  # for a MIDI file without time signatures
         "noteNames": PITCH_CLASSES,
         "chordSpellings": CHORD_SPELLINGS,  # of chords that people type, by quality
         "noChords": NO_CHORDS,  # what they type for none

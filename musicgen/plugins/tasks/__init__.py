@@ -3,10 +3,8 @@
 Nothing imports this package: the files in `conf/` name its classes.
 """
 
-from musicgen.plugins.tasks.base import Example, ExampleCorpus
-from musicgen.plugins.tasks.cifar10 import CIFAR10
 from musicgen.plugins.tasks.classification import Classification, ClassificationHead
+from musicgen.plugins.tasks.datamodule import Example, ExampleCorpus
+from musicgen.plugins.tasks.images import CIFAR10, Pathfinder
 from musicgen.plugins.tasks.listops import ListOps
-from musicgen.plugins.tasks.pathfinder import Pathfinder
-from musicgen.plugins.tasks.texts import AAN, IMDb
-from musicgen.plugins.tasks.wikitext import WikiText
+from musicgen.plugins.tasks.texts import AAN, IMDb, WikiText

@@ -18,9 +18,9 @@ class ClassificationHead(SequenceHead):
     Args:
         dim: model width D.
         num_outputs: number of classes C.
-        pool: the vector that represents a sequence: that of a learned token before the sequence,
-            which the model adds (`class_token`; Devlin et al. 2019); that of its `first` or `last`
-            token; or the `mean` of its tokens.
+        pool: the vector that represents a sequence: the vector of a learned token that the model
+            adds before the sequence (`class_token`; Devlin et al. 2019), the vector of the `first`
+            or `last` token, or the `mean` of all tokens.
         hidden: widths of the hidden layers, with ReLU; empty: a linear classifier.
         num_towers: number of sequences of an example, whose vectors are concatenated. In a batch
             the first sequences of all examples come first, then the second ones.

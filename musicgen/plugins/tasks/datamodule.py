@@ -1,8 +1,11 @@
-"""Batches of the examples of a data set, as a LightningDataModule."""
+"""Data sets that are not music: examples with a class or targets, and their batches."""
 
-from collections.abc import Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +15,87 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from musicgen.batches import IGNORED, Batch, StreamDataModule
 from musicgen.errors import ParameterError, UserError
-from musicgen.plugins.tasks.base import PAD, Example, ExampleCorpus, Examples, SplitName
 
+SplitName = Literal["train", "val", "test"]
+PAD = 0
+"""The token of padding, in data sets whose examples differ in length."""
 _GROUPS = 32
 """Number of batches over which examples are sorted by length."""
+
+
+class Example(NamedTuple):
+    """An example of a task.
+
+    Attributes:
+        sequences: one sequence, or two that are compared: tokens [L] or vectors [L, C].
+        target: the example's class, or a target per token [L].
+    """
+
+    sequences: tuple[NDArray[Any], ...]
+    target: int | NDArray[np.int64]
+
+
+class Examples(Dataset):
+    """The examples of one split, each made from an item when it is needed.
+
+    Args:
+        items: what examples are made from, such as paths.
+        example: makes an example from an item.
+        lengths: lengths of the sequences, to form batches of similar lengths; None: unknown. [N]
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        example: Callable[[Any], Example],
+        lengths: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.items, self.example, self.lengths = items, example, lengths
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.example(self.items[index])
+
+
+class ExampleCorpus(ABC):
+    """A data set of a task: its examples, and the sizes of a model for it.
+
+    Attributes:
+        vocab_size: number of tokens, padding included; None: the input are vectors.
+        input_dim: width C of the vectors.
+        num_outputs: number of logits: one per class, or per token.
+        grid: rows and columns of an image, whose tokens are its pixels row by row; None: examples
+            are not images.
+    """
+
+    vocab_size: int | None
+    input_dim: int | None = None
+    num_outputs: int
+    grid: tuple[int, int] | None = None
+    how_to_get: ClassVar[str] = ""
+    """How to download the files: the end of the message that says that they are missing."""
+
+    @abstractmethod
+    def split(self, name: SplitName, length: int) -> Examples:
+        """Return the examples of a split, with their sequences cut to `length` tokens.
+
+        Raises:
+            UserError: files are missing or damaged.
+        """
+
+    def check_holds_image(self, length: int) -> None:
+        """Raise `ParameterError` if `length` tokens are fewer than the pixels of an image."""
+        pixels = math.prod(self.grid or ())
+        if length < pixels:
+            raise ParameterError("length", length, f"expected {pixels}, the pixels of an image")
+
+    def existing(self, path: Path) -> Path:
+        """Return a path of the data set; raise a `UserError` if it does not exist."""
+        if not path.exists():
+            raise UserError(f"{path}: not found; {self.how_to_get}")
+        return path
 
 
 class ExampleDataModule(StreamDataModule):
@@ -24,7 +104,7 @@ class ExampleDataModule(StreamDataModule):
     Args:
         corpus: the data set.
         coordinates: one: the token index; two: row and column of an image.
-        settings: those of `StreamDataModule`; sequences that are longer than `length` are cut.
+        settings: settings of `StreamDataModule`; sequences longer than `length` are cut.
 
     Raises:
         ParameterError: a number is invalid, or the examples do not have the coordinates.
@@ -43,7 +123,7 @@ class ExampleDataModule(StreamDataModule):
         """Read or generate the examples, in one process."""
         self.split("train")
 
-    def split(self, name: SplitName) -> Examples[Any]:
+    def split(self, name: SplitName) -> Examples:
         """Return the examples of a split; raise `UserError` if it has none."""
         examples = self.corpus.split(name, self.length)
         if len(examples) == 0:
@@ -58,8 +138,8 @@ class ExampleDataModule(StreamDataModule):
     def eval_dataloader(self, split: SplitName) -> DataLoader:
         examples, (rank, world_size) = self.split(split), self.process()
         of_this_process = range(rank, len(examples), world_size)
-        share: Any = Subset(examples, of_this_process)  # type: ignore[arg-type]
-        if not share:  # the others would wait for this process: it gets one without a target
+        share: Any = Subset(examples, of_this_process)
+        if not share:  # a process without a batch would block the others
             first = examples[0]
             share = [first._replace(target=np.full_like(first.target, IGNORED))]
         return self._loader(share, batch_size=self.batch_size)
@@ -70,7 +150,7 @@ class ExampleDataModule(StreamDataModule):
 
 
 class ShuffledExamples(Dataset):
-    """An endless stream that visits all examples once in each epoch, each time in a new order.
+    """An endless stream that visits all examples once per epoch, each time in a new order.
 
     Item i depends only on the arguments and on i.
 
@@ -80,7 +160,7 @@ class ShuffledExamples(Dataset):
             are known, so that a batch of them needs little padding.
     """
 
-    def __init__(self, examples: Examples[Any], seed: int, group: int) -> None:
+    def __init__(self, examples: Examples, seed: int, group: int) -> None:
         self.examples, self.seed, self.group = examples, seed, group
         self._order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
@@ -116,7 +196,7 @@ def collate(examples: Sequence[Example], *, grid: tuple[int, int] | None = None)
     lengths = [len(sequence) for sequence in sequences]
     tokens = pad_sequence(sequences, batch_first=True, padding_value=PAD)
     labels = [torch.as_tensor(x.target) for x in examples]
-    is_class = labels[0].ndim == 0  # else there is a target for each token
+    is_class = labels[0].ndim == 0  # else there is a target per token
     targets = torch.stack(labels) if is_class else pad_sequence(labels, True, IGNORED)
     index = torch.arange(max(lengths))
     positions = None

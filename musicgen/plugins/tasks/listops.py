@@ -10,7 +10,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.files import write_bytes
-from musicgen.plugins.tasks.base import Example, ExampleCorpus, Examples, SplitName
+from musicgen.plugins.tasks.datamodule import Example, ExampleCorpus, Examples, SplitName
 
 OPERATIONS = (min, max, lambda values: int(median(values)), lambda values: sum(values) % 10)
 TOKENS = ("PAD", *map(str, range(10)), "[MIN", "[MAX", "[MED", "[SM", "]")
@@ -54,7 +54,7 @@ class ListOps(ExampleCorpus):
         self.root, self.sizes = Path(root).expanduser(), (num_train, num_val, num_test)
         self.limits, self.corpus_seed = (min_length, max_length, max_depth, max_args), corpus_seed
 
-    def split(self, name: SplitName, length: int) -> Examples[tuple[bytes, int]]:
+    def split(self, name: SplitName, length: int) -> Examples:
         """Return the expressions of a split; raise `ParameterError` if `length` is too short."""
         if length < self.limits[1]:
             expected = f"expected max_length={self.limits[1]} or more: a part has another value"

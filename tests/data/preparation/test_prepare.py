@@ -12,7 +12,6 @@ import pytest
 from filelock import FileLock
 
 from musicgen.data.corpora import SPLITS, Piece
-from musicgen.data.preparation import Shard
 from musicgen.data.preparation import prepare as module
 from musicgen.data.preparation.cache import split_groups
 from musicgen.errors import UserError
@@ -244,7 +243,7 @@ def test_shards_are_joined_without_encoding_anything_again(tmp_path):
     expected = prepare(pieces, read, REMI(), tmp_path / "whole")
 
     def run_shard(text):
-        encoded_list(pieces, counting_read, folder).encode_shard(Shard.parse(text))
+        encoded_list(pieces, counting_read, folder).encode_shard(text)
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(run_shard, ["1/3", "3/3"]))
@@ -264,7 +263,7 @@ def test_shards_are_joined_without_encoding_anything_again(tmp_path):
 def test_a_join_waits_for_a_shard_that_is_still_encoded(tmp_path, capsys):
     pieces = write_melodies(tmp_path / "midi", 6)
     held = encoded_list(pieces, read, tmp_path / "cache")
-    held.encode_shard(Shard(1, 2))
+    held.encode_shard("1/2")
     (store,) = held.folder.glob("encoded-1-of-2.db")
     with ThreadPoolExecutor(1) as pool:
         with FileLock(store.with_suffix(".lock")):
@@ -278,9 +277,9 @@ def test_a_join_waits_for_a_shard_that_is_still_encoded(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "3", "a/b", "-1/4"])
-def test_a_shard_that_is_none_is_refused(text):
+def test_a_shard_that_is_none_is_refused(text, tmp_path):
     with pytest.raises(UserError, match=f"shard={text}: expected a part and their number"):
-        Shard.parse(text)
+        encoded_list([], read, tmp_path).encode_shard(text)
 
 
 def test_a_cache_whose_tokens_were_removed_is_built_again(pieces, encode):

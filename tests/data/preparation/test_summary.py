@@ -1,5 +1,5 @@
+from musicgen.data.preparation.cache import write_report
 from musicgen.data.preparation.encoding import PieceRecord
-from musicgen.data.preparation.summary import write_report
 from musicgen.files import read_csv
 
 RECORDS = [

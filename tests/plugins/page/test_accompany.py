@@ -100,9 +100,9 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path, monkeypatch):
     model = music_model(TOKENIZERS["songs"], num_layers=1)
     model.content.describe = str
     model.save_page(tmp_path / "page.html")
-    page = read_page(tmp_path / "page.html")
+    content, worker, weights = read_page(tmp_path / "page.html")
     body = (
-        page.worker
+        worker
         + """
         return unpackWeights(data.weights).then((bytes) => {
           const { composer, sampling } = new Session({ ...data.content, bytes });
@@ -121,7 +121,7 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path, monkeypatch):
     """
     )
     song = Score(tracks=[Track("Voice", notes=notes_from([(0, 480, 60, 80)]))])
-    data = {"content": page.content, "weights": page.weights}
+    data = {"content": content, "weights": weights}
     rows = [(480 * i, 480, 60 + p, 80) for i, p in enumerate((0, 4, 7, 4, 5, 9, 7, 5, 4, 2, 0, 0))]
     melody = Score(tracks=[Track("Voice", notes=notes_from(rows))])
     data |= {"file": list(dumps(song)), "melody": list(dumps(melody))}

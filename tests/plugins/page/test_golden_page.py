@@ -38,13 +38,13 @@ COMPOSE = """
 def written(name: str, folder: Path) -> dict[str, str]:
     """A hash of each list of numbers that the page of a model writes."""
     musicgen.load(name).save_page(folder / "page.html")
-    page = read_page(folder / "page.html")
+    content, worker, weights = read_page(folder / "page.html")
     data = {
-        "content": page.content,
-        "weights": page.weights,
+        "content": content,
+        "weights": weights,
         "file": list(dumps(prompts(name)[0])),
     }
-    found = run_worker(folder, data, page.worker + COMPOSE, ["weights"])
+    found = run_worker(folder, data, worker + COMPOSE, ["weights"])
     return {
         kind: f"{len(numbers)} {hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:16]}"
         for kind, numbers in found.items()

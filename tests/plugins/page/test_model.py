@@ -27,17 +27,16 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
     model = with_half_weights(musicgen.load("songs-small").model)
     tokenizer = TOKENIZERS["songs"]
     tokens = tokenizer.encode(compose_pop(SEED, 0))[:60]
-    step = javascript_step(model)
-    layout = {"buffers": step.buffers, "inputs": step.inputs, "states": step.states}
+    source, layout, weights = javascript_step(model)
     data = {
-        "step": {**layout, "coordinates": model.coordinate_names},
-        "bytes": list(step.data),
+        "step": layout,
+        "bytes": list(weights),
         "tokens": tokens.tolist(),
     }
     # The last tokens at several temperatures: after others, alone, and after going back.
     body = f"""
         const bytes = Uint8Array.from(data.bytes).buffer;
-        const model = new Model(data.step, {step.source}, bytes, tokenizer);
+        const model = new Model(data.step, {source}, bytes, tokenizer);
         const read = (tokens, temperature) => {{
           for (let i = model.rewind(tokens, 16, temperature); i < tokens.length; i++) model.feed(tokens[i]);
           return [...model.logits];

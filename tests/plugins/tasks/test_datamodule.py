@@ -9,8 +9,7 @@ from torch.utils.data import Dataset
 from musicgen.batches import IGNORED
 from musicgen.errors import ParameterError, UserError
 from musicgen.plugins.tasks import AAN, Example, ExampleCorpus
-from musicgen.plugins.tasks.base import Examples
-from musicgen.plugins.tasks.datamodule import ShuffledExamples, collate
+from musicgen.plugins.tasks.datamodule import Examples, ShuffledExamples, collate
 from tests.data.builders import ExampleDataModule, on_rank
 
 

@@ -25,7 +25,7 @@ function arrayOf([type, size, stored, first], bytes) {
 
 class Model {
   /**
-   * @param step what musicgen/plugins/page/compiler compiles: buffers, inputs, states, coordinates
+   * @param step what musicgen/plugins/page/compile.py compiles: buffers, inputs, states, coordinates
    * @param compile its function, from the arrays to the step
    * @param bytes its constants
    */

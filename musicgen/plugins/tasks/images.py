@@ -1,16 +1,17 @@
-"""CIFAR-10: small photographs, as sequences of pixels."""
+"""Images as sequences of pixels: CIFAR-10 and Pathfinder."""
 
 import io
 import pickle
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
 
-from musicgen.errors import UserError
-from musicgen.plugins.tasks.base import Example, ExampleCorpus, Examples, SplitName
+from musicgen.errors import ParameterError, UserError
+from musicgen.plugins.tasks.datamodule import Example, ExampleCorpus, Examples, SplitName
 from musicgen.validation import check_choice, check_int
 
 SIDE = 32
@@ -22,6 +23,13 @@ _ALLOWED = {  # the classes that unpickling the arrays needs
     ("numpy", "dtype"),
     ("_codecs", "encode"),
 }
+_FOLDERS = {
+    "easy": "curv_baseline",
+    "intermediate": "curv_contour_length_9",
+    "hard": "curv_contour_length_14",
+}
+_LABEL_COLUMN = 3
+_SPLITS = {"train": (0, 0.8), "val": (0.8, 0.9), "test": (0.9, 1)}
 
 
 class CIFAR10(ExampleCorpus):
@@ -56,7 +64,7 @@ class CIFAR10(ExampleCorpus):
         self.num_val, self.val_seed = num_val, val_seed
         self.vocab_size, self.input_dim = (256, None) if colours == "grey" else (None, 3)
 
-    def split(self, name: SplitName, length: int) -> Examples[int]:
+    def split(self, name: SplitName, length: int) -> Examples:
         """Return the images of a split; raise `ParameterError` if `length` is too short."""
         self.check_holds_image(length)
         files = ("test_batch",) if name == "test" else _TRAIN_FILES
@@ -65,8 +73,7 @@ class CIFAR10(ExampleCorpus):
         if name != "test":
             if self.val_seed is not None:
                 items = np.random.default_rng(self.val_seed).permutation(items)
-            last = items[-self.num_val :]
-            items = last if name == "val" else items[: -self.num_val]
+            items = items[-self.num_val :] if name == "val" else items[: -self.num_val]
 
         def example(item: int) -> Example:
             colours = pixels[item].reshape(3, -1).T  # [L, 3]
@@ -74,7 +81,7 @@ class CIFAR10(ExampleCorpus):
                 return Example((np.rint(colours @ _LUMA).astype(np.int64),), int(labels[item]))
             return Example(((colours / 127.5 - 1).astype(np.float32),), int(labels[item]))
 
-        return Examples(items, example)  # type: ignore[arg-type]  # an array of items
+        return Examples(items.tolist(), example)
 
 
 @cache
@@ -95,10 +102,73 @@ def _read(paths: tuple[Path, ...]) -> tuple[NDArray[np.uint8], NDArray[np.int64]
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """An unpickler of arrays, which runs no other code."""
+    """An unpickler that accepts arrays only, and runs no other code."""
 
     def find_class(self, module: str, name: str) -> Any:
         module = module.replace("numpy._core", "numpy.core")
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"{module}.{name} is refused")
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
+
+
+class Pathfinder(ExampleCorpus):
+    """Grey images of the Long Range Arena (Linsley et al. 2018; Tay et al. 2021), row by row.
+
+    Args:
+        root: the folder of one size, such as `pathfinder32`.
+        difficulty: length of the distractor paths; `hard` has the longest.
+        side: number of rows and of columns of an image.
+        split_seed: seed of the split: 80 % for training, 10 % for validation, 10 % for testing.
+    """
+
+    vocab_size = 256
+    num_outputs = 2
+    how_to_get = (
+        "unpack lra_release.gz of github.com/google-research/long-range-arena, and give the folder "
+        "of one size: data.root=lra_release/pathfinder32"
+    )
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        difficulty: Literal["easy", "intermediate", "hard"],
+        side: int,
+        split_seed: int,
+    ) -> None:
+        check_choice("difficulty", difficulty, _FOLDERS)
+        self.folder = Path(root).expanduser() / _FOLDERS[difficulty]
+        self.side, self.split_seed, self.grid = side, split_seed, (side, side)
+
+    def split(self, name: SplitName, length: int) -> Examples:
+        """Return the images of a split; raise `ParameterError` if `length` is too short."""
+        self.check_holds_image(length)
+        order = np.random.default_rng(self.split_seed).permutation(len(self._labelled))
+        start, stop = (round(share * len(order)) for share in _SPLITS[name])
+        return Examples([self._labelled[i] for i in order[start:stop]], self._example)
+
+    @cached_property
+    def _labelled(self) -> list[tuple[Path, int]]:
+        """The images and their labels, without the empty files that the release has."""
+        items = []
+        for file in sorted(self.existing(self.folder / "metadata").glob("*.npy")):
+            for line in file.read_text(encoding="ascii", errors="replace").splitlines():
+                words = line.split()
+                if len(words) <= _LABEL_COLUMN or words[_LABEL_COLUMN] not in ("0", "1"):
+                    raise UserError(f"{file}: not a table of labels; {self.how_to_get}")
+                path = self.existing(self.folder / words[0] / words[1])
+                if path.stat().st_size:
+                    items.append((path, int(words[_LABEL_COLUMN])))
+        return items
+
+    def _example(self, item: tuple[Path, int]) -> Example:
+        path, label = item
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("L"), np.int64)
+        except (OSError, UnidentifiedImageError):
+            raise UserError(f"{path}: not an image; {self.how_to_get}") from None
+        if pixels.shape != self.grid:
+            expected = f"expected {pixels.shape[0]}, as {path.name} has"
+            raise ParameterError("side", self.side, expected)
+        return Example((pixels.ravel(),), label)

@@ -1,9 +1,7 @@
-"""POP909: piano arrangements of pop songs with annotated beats and chords, as plain 4/4 scores.
+"""Piano arrangements of pop songs: POP909, with annotated beats and chords, and Pop1K7."""
 
-Wang et al. 2020, "POP909: A pop-song dataset for music arrangement generation".
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,10 +10,22 @@ from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
-from musicgen.midi import TEMPO, TICKS_PER_BEAT, Marker, Score, TimeSignature, read, sort_notes
+from musicgen.midi import (
+    TEMPO,
+    TICKS_PER_BEAT,
+    Marker,
+    Score,
+    TimeSignature,
+    find_music,
+    read,
+    sort_notes,
+)
 from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.vocabulary import IntArray
 
 SOURCE = "the folder POP909 of the GitHub repository music-x-lab/POP909-Dataset"
+POP1K7_SOURCE = "Pop1K7.zip of https://zenodo.org/records/13167761"
+POP1K7_FOLDER = "midi_analyzed"
 BEATS_FILE = "beat_midi.txt"
 CHORDS_FILE = "chord_midi.txt"
 BAR_BEATS = 4
@@ -30,11 +40,12 @@ _QUALITIES = {
     "sus4": "sus4", "sus4(b7)": "sus4",
 }  # fmt: skip
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class POP909(Corpus):
     """The songs of POP909 in 4/4.
+
+    Wang et al. 2020, "POP909: A pop-song dataset for music arrangement generation".
 
     Args:
         root: a folder that contains the folders of songs, 001 to 909, at any depth.
@@ -60,8 +71,8 @@ class POP909(Corpus):
         ones are padded with silence. Beats before the first downbeat are the end of a bar. The
         score begins with the bar of the first note.
 
-        - Tempo: the mean over each bar, where it changes. A tempo for each beat would follow errors
-          of the beat tracker rather than the music.
+        - Tempo: the mean over each bar, where it changes. A tempo per beat would follow errors of
+          the beat tracker rather than the music.
         - Chords: markers such as `A_M7` or `N_N` where they change, without inversions.
         - Velocities: rescaled linearly over the whole song to 40–86.
         - Tracks: MELODY, BRIDGE and PIANO.
@@ -80,7 +91,9 @@ class POP909(Corpus):
         beats, downbeats = _read_beats(path / BEATS_FILE)
         from scipy.interpolate import make_interp_spline  # slow to import
 
-        beat_of = make_interp_spline(beats, np.arange(len(beats)), k=1)  # extrapolates at both ends
+        # Both extrapolate at both ends.
+        beat_of = make_interp_spline(beats, np.arange(len(beats)), k=1)
+        seconds_of = make_interp_spline(np.arange(len(beats)), beats, k=1)
 
         starts, ends = [], []
         for track in score.tracks:
@@ -102,7 +115,7 @@ class POP909(Corpus):
         piece = Score(
             TICKS_PER_BEAT, score.tracks, time_signatures=signatures, repairs=score.repairs
         )
-        piece.tempos = _tempos(beats, bars)
+        piece.tempos = _tempos(seconds_of, bars)
         chord_times, chords = _read_chords(path / CHORDS_FILE)
         piece.markers = _markers(_ticks(np.rint(beat_of(chord_times)), bars), chords, piece.end)
         return piece
@@ -164,7 +177,7 @@ def _chord(label: str) -> str:
 
 
 def _bars(downbeats: IntArray, onsets: FloatArray) -> IntArray:
-    """Return the beats at which bars begin [num_bars], from the bar of the first onset on.
+    """Return the beats at which bars begin [num_bars], starting with the bar of the first onset.
 
     Beats count from the first annotated one. Bars before it begin at negative beats.
     """
@@ -188,11 +201,8 @@ def _ticks(beats: FloatArray, bars: IntArray) -> IntArray:
     return np.rint((BAR_BEATS * bar + in_bar) * TICKS_PER_BEAT).astype(np.int64)
 
 
-def _tempos(beats: FloatArray, bars: IntArray) -> NDArray[np.void]:
+def _tempos(seconds_of: Callable[[IntArray], FloatArray], bars: IntArray) -> NDArray[np.void]:
     """Return tempo changes: the mean tempo of each bar, rounded to 0.1 bpm."""
-    from scipy.interpolate import make_interp_spline  # slow to import
-
-    seconds_of = make_interp_spline(np.arange(len(beats)), beats, k=1)
     edges = np.append(bars, bars[-1] + BAR_BEATS)
     bpm = np.round(60 * np.diff(edges) / np.diff(seconds_of(edges)), 1)
     tempos = np.empty(len(bars), TEMPO)
@@ -210,3 +220,54 @@ def _markers(ticks: IntArray, chords: list[str], end: int) -> list[Marker]:
         if tick < end and (not markers or markers[-1].text != chord):
             markers.append(Marker(tick, chord))
     return markers
+
+
+class Pop1K7(Corpus):
+    """The songs of Pop1K7: transcribed covers with estimated beats, tempi and chords.
+
+    Hsiao et al. 2021, "Compound Word Transformer: Learning to compose full-song music over dynamic
+    directed hypergraphs". Each song is its own group.
+
+    Args:
+        root: a folder that contains `midi_analyzed`, at any depth.
+        exclude: names of files to leave out, or a file with one name per line.
+    """
+
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
+        super().__init__(root, exclude=exclude)
+
+    def pieces(self) -> list[Piece]:
+        folder = self.root
+        if folder.name != POP1K7_FOLDER:
+            folder = next(self.root.rglob(POP1K7_FOLDER), self.root / POP1K7_FOLDER)
+        if not folder.is_dir():
+            expected = f"the folder {POP1K7_FOLDER} of Pop1K7"
+            raise missing_corpus(self.root, expected, f"unpack {POP1K7_SOURCE} here")
+        return self.without_excluded(
+            [
+                Piece(name := path.relative_to(folder).as_posix(), path, name)
+                for path in find_music(folder)
+            ]
+        )
+
+    def read(self, path: Path) -> Score:
+        """Return a song, from the bar in which its first note begins.
+
+        Ticks follow the tracked beats, and bars of four beats start at tick 0. Time signatures are
+        removed: in most files a second one begins one to three beats off these bars. Notes keep
+        their small deviations from the grid, except that notes up to half a sixteenth before the
+        first bar are moved to its beginning. Only markers of chords, such as `A_M7_A`, remain.
+        """
+        score = read(path)
+        onsets = [track.notes["onset"].min() for track in score.tracks if len(track.notes)]
+        if not onsets:
+            return score
+        bar, half_sixteenth = 4 * score.ticks_per_beat, score.ticks_per_beat // 4 // 2
+        start = int(min(onsets) + half_sixteenth) // bar * bar
+        for track in score.tracks:
+            np.maximum(track.notes["onset"], start, out=track.notes["onset"])
+        chords = [marker for marker in score.markers if chord_index(marker.text) is not None]
+        return replace(score, markers=chords, time_signatures=[]).clip(start, score.end + 1)
+
+    def reader_id(self) -> str:
+        return f"{super().reader_id()} without time signatures"

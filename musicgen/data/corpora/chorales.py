@@ -1,13 +1,11 @@
-"""The JSB chorales: 382 chorales by J. S. Bach in four voices on a grid of sixteenths.
-
-The split is by Boulanger-Lewandowski et al. 2012 ("Modeling temporal dependencies in
-high-dimensional sequences"), the separated voices are by Huang et al. 2017 ("Counterpoint by
-convolution").
-"""
+"""Chorales by J. S. Bach in four voices: those of the package music21, and the JSB chorales."""
 
 import json
 import lzma
+from dataclasses import replace
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +13,78 @@ from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
-from musicgen.midi import Score
-from musicgen.tokenization.chorale.frames import NUM_VOICES, SILENCE, score_of_frames
+from musicgen.midi import CHOIR_AAHS, Score, read
+from musicgen.tokenization.chorale.frames import (
+    NUM_VOICES,
+    SILENCE,
+    VOICES,
+    find_voice,
+    score_of_frames,
+)
 
 FILE = "Jsb16thSeparated.json"
 SOURCE = f"{FILE} of https://github.com/czhuang/JSB-Chorales-dataset"
 
 
+class BachChorales(Corpus):
+    """The 407 chorales with one soprano, alto, tenor and bass, without instruments.
+
+    Chorales that share a melody, a bass or another voice, in any key, are in the same split. It is
+    `train` if a training piece of the JSB chorales is among them.
+    """
+
+    in_package = True
+
+    def __init__(self) -> None:
+        # The package is located without importing it, which takes seconds.
+        try:
+            package = distribution("music21")
+        except PackageNotFoundError:
+            cure = "run: pip install -e '.[chorales]'"
+            raise UserError(f"the chorales are files of the package music21; {cure}") from None
+        super().__init__(str(package.locate_file("music21/corpus/bach")))
+
+    def pieces(self) -> list[Piece]:
+        # `benchmarks/chorale_split.py` wrote the names of the files of each split.
+        text = (files("musicgen.data.corpora") / "bach_chorales.json").read_text("utf-8")
+        return [
+            Piece(name := Path(file).stem, self.root / file, name, split)
+            for split, names in json.loads(text).items()
+            for file in names.split()
+        ]
+
+    def read(self, path: Path) -> Score:
+        """Return a chorale with the tracks Soprano, Alto, Tenor and Bass."""
+        return four_voices(read(path))
+
+
+def four_voices(score: Score) -> Score:
+    """Return a score with the tracks of the four voices only, named Soprano, Alto, Tenor and Bass.
+
+    The first word of a track's name says which voice it is.
+
+    Raises:
+        UserError: the score does not have exactly one track of each voice.
+    """
+    voices = [find_voice((track.name.split() or [""])[0]) for track in score.tracks]
+    if sorted(voice for voice in voices if voice is not None) != list(range(NUM_VOICES)):
+        raise UserError("expected exactly one soprano, alto, tenor and bass")
+    tracks = [
+        replace(score.tracks[voices.index(voice)], name=name, program=CHOIR_AAHS)
+        for voice, name in enumerate(VOICES)
+    ]
+    return replace(score, tracks=tracks)
+
+
 class JSBChorales(Corpus):
-    """The chorales of one JSON file, with the published split.
+    """382 chorales in one JSON file, with the published split.
+
+    The split is by Boulanger-Lewandowski et al. 2012 ("Modeling temporal dependencies in
+    high-dimensional sequences"), the separated voices are by Huang et al. 2017 ("Counterpoint by
+    convolution").
 
     The file maps each split to a list of pieces. A piece is a list of frames `[S, A, T, B]`, one
-    for each sixteenth, with MIDI pitches, or -1 for silence. A split may be absent.
+    per sixteenth, with MIDI pitches, or -1 for silence. A split may be absent.
 
     Args:
         root: the file (`.json` or `.json.xz`), or a folder that has it under its published name.
