@@ -1,14 +1,11 @@
-"""Four-part writing: hand-computed cases, and music21's parallels in chorales by Bach."""
+"""Four-part writing: hand-computed cases."""
 
 from dataclasses import replace
-from itertools import combinations, pairwise
 
-import numpy as np
 import pytest
 
-from musicgen.data.corpora import BachChorales
 from musicgen.errors import UserError
-from musicgen.metrics.part_writing import part_writing, sonorities
+from musicgen.metrics.part_writing import part_writing
 from musicgen.midi import notes_from
 from tests.metrics.builders import four_parts as piece
 
@@ -61,28 +58,3 @@ def test_a_melody_is_measured_where_its_notes_begin():
 def test_other_numbers_of_voices_are_refused(num_voices):
     with pytest.raises(UserError, match=rf"^{num_voices} tracks with notes; .* needs 4$"):
         part_writing(piece((*C, 40)[:num_voices]))
-
-
-@pytest.mark.parametrize("name", ["bwv268", "bwv40.8", "bwv248.64-s", "bwv371"])
-def test_parallels_in_bach_are_those_of_music21(name):
-    from music21.note import Note
-    from music21.voiceLeading import VoiceLeadingQuartet
-
-    corpus = BachChorales()
-    (score,) = (corpus.read_piece(piece) for piece in corpus.pieces() if piece.name == name)
-    edges, pitches = sonorities(score)
-    notes = {pitch: Note(midi=int(pitch)) for pitch in np.unique(pitches[pitches >= 0])}
-    fifths = octaves = 0
-    for before, after in pairwise(pitches):
-        for high, low in combinations(range(4), 2):
-            four = [before[high], after[high], before[low], after[low]]
-            if min(four) < 0:
-                continue
-            quartet = VoiceLeadingQuartet(*(notes[pitch] for pitch in four))
-            fifths += quartet.parallelFifth()
-            octaves += quartet.parallelUnisonOrOctave() or quartet.antiParallelMotion("P8")
-    beats = edges[-1] - edges[0]
-    found = part_writing(score)
-    assert fifths + octaves
-    assert found["parallel_fifths"] == pytest.approx(100 * fifths / beats)
-    assert found["parallel_octaves"] == pytest.approx(100 * octaves / beats)
