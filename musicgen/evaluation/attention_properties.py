@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from musicgen.console import log
 from musicgen.errors import ParameterError
-from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.runs import load_runs, name_runs
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.runs import Inputs, load_runs, name_runs, open_training_data
 from musicgen.metrics.attention_invariance import invariance_rows
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from musicgen import load
 from musicgen.console import log
 from musicgen.errors import UserError
-from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.runs import Inputs, open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.attention_invariance import half_width, monotonicity
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels

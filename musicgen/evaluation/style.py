@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from musicgen.console import track, warn
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
-from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import Pair, open_pairs
+from musicgen.evaluation.runs import Inputs
 from musicgen.metrics.style import (
     PROFILES,
     anchor_similarities,
@@ -89,7 +89,7 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
                     values[folder, row["profile"], row["part"], point].append(row["value"])
     names = ("generated", "profile", "part", "piece")
     rows: list[TableRow] = [
-        {**dict(zip(names, key, strict=True)), "value": mean_of_valid(np.array(similarities))}
+        {**dict(zip(names, key, strict=True)), "value": mean_of_valid(similarities)}
         for key, similarities in values.items()
     ]
     # A profile may be undefined for all pieces, such as that of drums without drums.

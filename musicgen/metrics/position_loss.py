@@ -5,11 +5,8 @@ The loss by position shows how a model extrapolates beyond its training length, 
 Losses per note can be compared between tokenizers; losses per token cannot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,39 +18,32 @@ IntArray = NDArray[np.int64]
 ORDER = 3  # n of the n-gram model
 
 
-@dataclass(frozen=True)
-class LossSummary(Summary):
-    """Summary of the losses of pieces; each is a mean over seeds and draws of the noise.
+def loss_summary(values: FloatArray) -> dict[str, float]:
+    """Return the summary of the losses of pieces; each is a mean over seeds and draws of the noise.
 
     If each piece has its own draws, the interval over pieces includes the variation by noise. It
     does not include the variation over seeds of training, which is `seed_std`.
+
+    Args:
+        values: losses by piece, seed and draw [pieces, seeds, draws]; pieces with NaN are skipped.
+
+    Returns:
+        The fields of `Summary`, and the standard deviations of means with the divisor n - 1:
+        `draw_std` over `draws` (of the mean over pieces; the root mean square over seeds), and
+        `seed_std` over `seeds` (of the mean over pieces and draws).
     """
-
-    draws: int
-    # Standard deviations have the divisor n - 1.
-    draw_std: float  # over draws, of the mean over pieces; the root mean square over seeds
-    seeds: int
-    seed_std: float  # over seeds, of the mean over pieces and draws
-
-    @classmethod
-    def of_runs(cls, values: FloatArray) -> LossSummary:
-        """Return the summary of losses by piece, seed and draw; pieces with NaN are skipped.
-
-        Args:
-            values: [pieces, seeds, draws].
-        """
-        over_pieces = np.apply_along_axis(mean_of_valid, 0, values)
-        seeds, draws = over_pieces.shape
-        return cls(
-            **asdict(Summary.of(values.mean((1, 2)))),
-            draws=draws,
-            draw_std=float(np.sqrt(over_pieces.var(1, ddof=1).mean())) if draws > 1 else np.nan,
-            seeds=seeds,
-            seed_std=float(over_pieces.mean(1).std(ddof=1)) if seeds > 1 else np.nan,
-        )
+    over_pieces = np.apply_along_axis(mean_of_valid, 0, values)
+    seeds, draws = over_pieces.shape
+    return {
+        **asdict(Summary.of(values.mean((1, 2)))),
+        "draws": draws,
+        "draw_std": float(np.sqrt(over_pieces.var(1, ddof=1).mean())) if draws > 1 else np.nan,
+        "seeds": seeds,
+        "seed_std": float(over_pieces.mean(1).std(ddof=1)) if seeds > 1 else np.nan,
+    }
 
 
-def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDArray[Any]]:
+def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, list[float]]:
     """Return the mean loss over all pieces in each bucket of `bucket` positions.
 
     Args:
@@ -61,35 +51,27 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDA
             each piece. Entry n is the loss of the target at position n. NaN is padding.
 
     Returns:
-        Arrays [num_buckets] by name: `position`, the middle of each bucket; `loss`, NaN without
-        targets; `low` and `high`, its interval over pieces, NaN with fewer than two pieces; and
-        `num_targets`.
+        Lists of a value per bucket, by name: `position`, the middle of the bucket; `loss`, NaN
+        without targets; `low` and `high`, its interval over pieces, NaN with fewer than two
+        pieces; and `num_targets`.
     """
     pieces = [piece.reshape(-1, piece.shape[-1]).mean(0) for piece in losses]
-    num_buckets = -(-max(map(len, pieces), default=0) // bucket)
-    loss, low, high = np.full((3, num_buckets), np.nan)
-    num_targets = np.zeros(num_buckets, np.int64)
-    for number in range(num_buckets):
-        parts = [piece[number * bucket : (number + 1) * bucket] for piece in pieces]
+    names = "position", "loss", "low", "high", "num_targets"
+    curve: dict[str, list[float]] = {name: [] for name in names}
+    for start in range(0, max(map(len, pieces), default=0), bucket):
+        parts = [piece[start : start + bucket] for piece in pieces]
         parts = [part for part in parts if not np.isnan(part).all()]  # as an empty part is, too
         counts = [int((~np.isnan(part)).sum()) for part in parts]
-        num_targets[number] = sum(counts)
-        if parts:
-            summary = Summary.of(unit_values(parts, counts)[:, 0, 0])
-            loss[number], low[number], high[number] = summary.mean, summary.low, summary.high
-    middles = bucket * (np.arange(num_buckets) + 0.5)
-    return {
-        "position": middles,
-        "loss": loss,
-        "low": low,
-        "high": high,
-        "num_targets": num_targets,
-    }
+        summary = Summary.of(unit_values(parts, counts)[:, 0, 0] if parts else [])
+        values = start + bucket / 2, summary.mean, summary.low, summary.high, sum(counts)
+        for name, value in zip(names, values, strict=True):
+            curve[name].append(value)
+    return curve
 
 
 def length_summaries(
     losses: Sequence[FloatArray], training_length: int, factors: Sequence[float] = (1.5, 2.0)
-) -> dict[str, LossSummary]:
+) -> dict[str, dict[str, float]]:
     """Return summaries of the mean losses of pieces, by range: "trained", "extrapolated 1.5x", ….
 
     Pieces without targets in a range count as skipped.
@@ -99,14 +81,11 @@ def length_summaries(
         training_length: N. The range "trained" is from 0 to N.
         factors: each factor f has a range from N to f·N.
     """
-    ranges = {"trained": (0, training_length)} | {
-        f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
-        for factor in factors
-    }
-    return {
-        name: LossSummary.of_runs(range_means(losses, start, end))
-        for name, (start, end) in ranges.items()
-    }
+    summaries = {"trained": loss_summary(range_means(losses, 0, training_length))}
+    for factor in factors:
+        values = range_means(losses, training_length, round(factor * training_length))
+        summaries[f"extrapolated {factor:g}x"] = loss_summary(values)
+    return summaries
 
 
 def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[np.float64]:

@@ -108,7 +108,7 @@ def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, floa
 
 def mean_similarity(profiles: Profiles, reference: Profiles) -> float:
     """Return the mean similarity of the roles that both pieces have; NaN if there are none."""
-    return mean_of_valid(np.array(list(role_similarities(profiles, reference).values())))
+    return mean_of_valid([*role_similarities(profiles, reference).values()])
 
 
 def style_labels(names: Iterable[str]) -> dict[str, str]:
@@ -174,7 +174,7 @@ def anchor_similarities(
             wholes = [whole for other in compared if (whole := profiles_of(other))]
             for index, profile in enumerate(PROFILES):
                 values = [mean_similarity(part_profiles[index], whole[index]) for whole in wholes]
-                result[profile][anchor].append(mean_of_valid(np.array(values)))
+                result[profile][anchor].append(mean_of_valid(values))
     return result
 
 

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,9 +8,9 @@ from hypothesis import strategies as st
 
 from musicgen.metrics.position_loss import (
     InterpolatedTrigram,
-    LossSummary,
     length_summaries,
     loss_curve,
+    loss_summary,
     unit_values,
 )
 
@@ -44,7 +45,7 @@ def test_summaries_by_hand():
     ]
     summaries = length_summaries(pieces, training_length=4)
     assert list(summaries) == ["trained", "extrapolated 1.5x", "extrapolated 2x"]
-    trained, half, double = summaries.values()
+    trained, half, double = (SimpleNamespace(**row) for row in summaries.values())
     assert (trained.n, trained.mean) == (3, pytest.approx((3.5 + 2 + 3) / 3))
     assert trained.draws == trained.seeds == 1
     assert np.isnan([trained.draw_std, trained.seed_std]).all()
@@ -56,7 +57,8 @@ def test_summaries_by_hand():
 def test_seeds_by_hand():
     first = np.array([[[1.0, 3.0], [3.0, 5.0]], [[5.0, 7.0], [9.0, 11.0]]])  # [seeds, draws, L]
     second = np.array([[[2.0], [5.0]], [[6.0], [6.0]]])
-    trained = length_summaries([first, second], training_length=2)["trained"]
+    summaries = length_summaries([first, second], training_length=2)
+    trained = SimpleNamespace(**summaries["trained"])
     # A piece's figure is its mean over both seeds and both draws.
     assert (trained.n, trained.mean) == (2, pytest.approx((5.5 + 4.75) / 2))
     # Means over pieces: 2 and 4.5 in the draws of the first seed, 6 and 8 in those of the second.
@@ -70,7 +72,7 @@ def test_seeds_by_hand():
 def test_nats_per_unit_by_hand():
     # 2 + 4 + 6 nats over 3 units, and 3 over 1; NaN is padding.
     losses = [np.array([2.0, 4.0, 6.0]), np.array([3.0, math.nan])]
-    summary = LossSummary.of_runs(unit_values(losses, [3, 1]))
+    summary = SimpleNamespace(**loss_summary(unit_values(losses, [3, 1])))
     assert summary.mean == pytest.approx(15 / 4)
     assert (summary.n, summary.draws, summary.seeds) == (2, 1, 1)
     # Linearised values 15/4 + (12 - 45/4) / 2 and 15/4 + (3 - 15/4) / 2.

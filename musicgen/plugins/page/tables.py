@@ -12,7 +12,7 @@ from musicgen.midi.chord_symbols import CHORD_SPELLINGS, NO_CHORDS
 from musicgen.midi.donors import DONOR_BARS, LIMITS, LONGEST_ARTICULATION, SAME_POSITION, WEIGHTS
 from musicgen.midi.key import KEYS, fifths_of_keys, key_fits, spelling
 from musicgen.midi.score import DEFAULT_TEMPO, PITCH_CLASSES
-from musicgen.report.payload import CHORD_SUFFIXES, track_voice
+from musicgen.report.html import CHORD_SUFFIXES, track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
 from musicgen.tokenization.bars import FIFTHS
 from musicgen.tokenization.base import Tokenizer
