@@ -53,7 +53,8 @@ from musicgen.metrics.style import (
     style_profiles,
     style_similarity,
 )
-from musicgen.midi import TICKS_PER_BEAT, Score
+from musicgen.midi import TICKS_PER_BEAT, Score, pitched_notes
+from musicgen.midi.key import find_key
 from musicgen.report.tables import TableRow, write_csv
 
 COMPARED = {
@@ -154,13 +155,16 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
     - The metrics of muspy.
     - Those of MusDr: grooving similarity, entropy of the pitch classes in windows of 1 and 4 bars,
       and structureness.
-    - The number of notes per bar, the share of notes in the key of the prompt, and the share of
-      repeated bars. Bars of the prompt can be repeated, but are not counted.
+    - The number of notes per bar, the share of notes in the key of the prompt (without a prompt,
+      of the whole original), and the share of repeated bars. Bars of the prompt can be repeated,
+      but are not counted.
 
     Args:
         score: the continuation of the pair, or the original's.
     """
-    prompt, first = pair.prompt()
+    prompt = pair.reference.clip(0, pair.prompt_end)
+    first = int((pair.reference.bar_starts() < pair.prompt_end).sum())
+    key = find_key(pitched_notes(prompt if prompt.num_notes else pair.reference))
     num_bars = len(score.bar_starts())
     new = bar_notes(score)
     new[:, 0] += first
@@ -173,7 +177,7 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
         "pitch_class_entropy_4": pitch_class_entropy(score, 4),
         **{f"structureness_{name}": value for name, value in structure.items()},
         "notes_per_bar": score.num_notes / num_bars,
-        "in_key_share": in_key_share(score, pair.key()),
+        "in_key_share": in_key_share(score, key),
         "repeated_bars": repeated_bar_share(bar_similarities(events[:, :3]), first),
     }
 

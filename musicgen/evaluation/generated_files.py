@@ -138,8 +138,7 @@ def _manifest_entry(continuation: Continuation, written: Score) -> dict[str, Any
         written: the score of the MIDI file.
     """
     prompt, new = continuation.prompt, continuation.new_on_grid
-    last_onsets = [int(track.notes["onset"].max(initial=0)) for track in written.tracks]
-    last_onset = max(last_onsets, default=0)
+    last_onset = written.notes["onset"].max(initial=0)
     entry: dict[str, Any] = {
         "prompt": prompt.name,
         "sample": continuation.sample,

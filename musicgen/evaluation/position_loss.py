@@ -17,12 +17,12 @@ from musicgen.evaluation.verdict import TRIGRAM, run_differences
 from musicgen.files import write_json
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.position_loss import (
-    InterpolatedTrigram,
     length_summaries,
     loss_curve,
     loss_summary,
     range_means,
     unit_values,
+    witten_bell_losses,
 )
 from musicgen.metrics.repeated_bars import bar_similarities, new_and_repeated_bars
 from musicgen.models import Transformer
@@ -182,9 +182,9 @@ def trigram_losses(pieces: Pieces) -> Losses:
     """Return the losses on pieces of a trigram model that is fitted to the training pieces."""
     data = pieces.data
     training = [data.cache[index] for index in data.split("train")]
-    trigram = InterpolatedTrigram(len(data.tokenizer.vocabulary), training)
-    tokens = (data.cache[index][: pieces.length + 1] for index in pieces.indices)
-    return [trigram.losses(each)[None, 1:] for each in tokens]
+    tokens = [data.cache[index][: pieces.length + 1] for index in pieces.indices]
+    losses = witten_bell_losses(len(data.tokenizer.vocabulary), training, tokens)
+    return [each[None, 1:] for each in losses]
 
 
 @torch.inference_mode()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -50,19 +49,17 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
             same = {"length": length, "relative": kernel.relative}
             backward = kernel.profile[..., -first:].astype(np.float64)  # at the lags 0, 1, …
             rounding = 1e-6 * np.abs(backward).max(-1)
-            trained = backward[..., None, :length]
-            properties = {
-                "half width": half_width(np.abs(backward)),
-                "monotonicity": monotonicity(trained, rounding),
-            }
-            columns: dict[str, NDArray[Any]] = {"lag": lags}
-            for layer, head in np.ndindex(kernel.profile.shape[:2]):
-                values = {name: float(each[layer, head]) for name, each in properties.items()}
-                number = layer if len(kernel.profile) > 1 else "all"
-                rows.append({**names, "layer": number, "head": head, **same, **values})
-                columns[f"layer {number}, head {head}"] = kernel.profile[layer, head]
-            lines = zip(*(column.tolist() for column in columns.values()), strict=True)
-            profiles += [{**names, **dict(zip(columns, line, strict=True))} for line in lines]
+            widths = half_width(np.abs(backward))
+            increases = monotonicity(backward[..., None, :length], rounding)
+            lines: list[TableRow] = [{**names, "lag": lag} for lag in lags.tolist()]
+            for layer, head in np.ndindex(widths.shape):
+                number = layer if len(widths) > 1 else "all"
+                width, increase = float(widths[layer, head]), float(increases[layer, head])
+                row = {**names, "layer": number, "head": head, **same}
+                rows.append({**row, "half width": width, "monotonicity": increase})
+                for line, weight in zip(lines, kernel.profile[layer, head].tolist(), strict=True):
+                    line[f"layer {number}, head {head}"] = weight
+            profiles += lines
             drawings.append((kernel, coordinate, lags, length))
     plot_kernels(drawings, out / "position_properties.png")
     write_csv(profiles, out / "position_kernels.csv")

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -22,11 +21,9 @@ from musicgen.midi import (
     file_of,
     find_music,
     music_name,
-    pitched_notes,
     read,
     without_suffix,
 )
-from musicgen.midi.key import Key, find_key
 from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
@@ -50,8 +47,7 @@ class Manifest(NamedTuple):
     checkpoint: str | None = None  # checkpoint of the model, if it still exists
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A continuation and the original, the piece from which its prompt was taken."""
 
     file: str  # name of the generated file
@@ -64,16 +60,6 @@ class Pair:
     def prompt_end(self) -> int:
         """Tick of the original at which the prompt ends."""
         return round(self.prompt_beats * self.reference.ticks_per_beat)
-
-    def prompt(self) -> tuple[Score, int]:
-        """Return the prompt and its number of bars."""
-        bars = self.reference.bar_starts() < self.prompt_end
-        return self.reference.clip(0, self.prompt_end), int(bars.sum())
-
-    def key(self) -> Key | None:
-        """Return the key of the prompt; without a prompt, the key of the whole original."""
-        prompt, _ = self.prompt()
-        return find_key(pitched_notes(prompt if prompt.num_notes else self.reference))
 
     def original_continuation(self) -> Score:
         """Return the music of the original after the prompt, as long as the continuation."""

@@ -227,28 +227,26 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
         UserError: the folder is missing, or the checkpoint names no corpus of this package.
     """
     config = model.content.config
-    if not isinstance(config.get("data"), Mapping) or not isinstance(config.get("loader"), Mapping):
+    if not all(isinstance(config.get(name), Mapping) for name in ("data", "loader")):
         raise UserError(
             f"{model.path}: the checkpoint does not say on which corpus it was trained; use "
             "another checkpoint"
         )
     settings, loader = dict(config["data"]), dict(config["loader"])
     check_targets(settings, (Corpus,))
-    corpus_class: type[Corpus] = get_class(settings.pop("_target_"))
+    corpus_class: type[Corpus] = get_class(settings["_target_"])
     composed = issubclass(corpus_class, ComposedCorpus)
     if composed:
         settings.setdefault("root", _COMPOSED)  # published models have no paths
-    if corpus_class.in_package:
-        root = None
-    elif root is None and "root" not in settings:
-        expected = "expected the folder of the corpus, which a published model does not contain"
-        raise ParameterError("data.root", "null", expected)
-    if root is not None:
+    if root is not None and not corpus_class.in_package:
         if not composed and not Path(root).expanduser().exists():
             raise ParameterError("data.root", root, "expected a folder that contains the corpus")
         settings["root"] = str(root)
     elif composed:
         _check_composed(Path(settings["root"]))
+    elif "root" not in settings and not corpus_class.in_package:
+        expected = "expected the folder of the corpus, which a published model does not contain"
+        raise ParameterError("data.root", "null", expected)
     cache = Path(loader.get("cache_dir", _CACHE))
     if not _may_write(cache, f"{model.tokenizer.name}-*"):
         cache = Path(_CACHE)
@@ -258,27 +256,21 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
             for name, part in settings["corpora"].items()
         }
     with parameter_of("data"):
-        corpus = _build_corpus(corpus_class, settings)
+        corpus = _build_corpus(settings)
     return EncodedCorpus.of(corpus, model.tokenizer, loader | {"cache_dir": cache})
 
 
 def _open_part(settings: Mapping[str, Any], folder: Path) -> Corpus:
-    """Return one of the corpora of a songbook.
-
-    Args:
-        settings: its settings.
-        folder: folder of the songbook.
-    """
-    arguments = dict(settings)
-    corpus_class: type[Corpus] = get_class(arguments.pop("_target_"))
+    """Return one of the corpora of the songbook in a folder."""
     # A published model has no paths, but the address of the repository to clone.
-    arguments.setdefault("root", arguments.get("source", "composed").rpartition("/")[2])
-    if issubclass(corpus_class, ComposedCorpus):
-        _check_composed(folder / arguments["root"])
-    return _build_corpus(corpus_class, arguments)
+    root = settings.get("source", "composed").rpartition("/")[2]
+    settings = {"root": root, **settings}
+    if issubclass(get_class(settings["_target_"]), ComposedCorpus):
+        _check_composed(folder / settings["root"])
+    return _build_corpus(settings)
 
 
-def _build_corpus(corpus_class: type[Corpus], settings: Mapping[str, Any]) -> Corpus:
+def _build_corpus(settings: dict[str, Any]) -> Corpus:
     """Return a corpus from settings that may come from an untrusted source.
 
     Raises:
@@ -287,6 +279,7 @@ def _build_corpus(corpus_class: type[Corpus], settings: Mapping[str, Any]) -> Co
     if isinstance(settings.get("exclude"), str):
         expected = "expected names of pieces, as no file is read that a checkpoint names"
         raise ParameterError("exclude", settings["exclude"], expected)
+    corpus_class: type[Corpus] = get_class(settings.pop("_target_"))
     return corpus_class(**settings)
 
 

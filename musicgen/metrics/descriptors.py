@@ -98,8 +98,8 @@ def pitch_class_entropy(score: Score, num_bars: int) -> float:
     counts = np.zeros((len(starts), 12))
     bar = np.searchsorted(starts, notes["onset"], side="right") - 1
     np.add.at(counts, (bar, notes["pitch"] % 12), 1)
-    window = np.ones(min(num_bars, max(1, len(counts))))
-    sums = np.stack([np.convolve(column, window, "valid") for column in counts.T], axis=1)
+    windows = np.lib.stride_tricks.sliding_window_view(counts, min(num_bars, len(counts)), axis=0)
+    sums = windows.sum(axis=-1)
     sums = sums[sums.sum(axis=1) > 0]
     return float(entropy(sums, base=2, axis=1).mean()) if len(sums) else np.nan
 

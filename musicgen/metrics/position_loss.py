@@ -124,56 +124,52 @@ def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[
     return ratio + (nats - ratio * units) / units.mean()
 
 
-class InterpolatedTrigram:
-    """A trigram model with Witten-Bell interpolation down to the uniform distribution.
+def witten_bell_losses(
+    vocab_size: int, training: Sequence[ArrayLike], sequences: Sequence[ArrayLike]
+) -> list[NDArray[np.float64]]:
+    """Return the losses of a trigram model with Witten-Bell interpolation, fitted to training data.
 
         p(w | h) = (c(h w) + t(h) · p(w | h')) / (c(h) + t(h))
 
     c(h) is the number of tokens after the context h, and t(h) the number of distinct ones. h' is h
-    without its oldest token (Witten & Bell 1991, method C; Chen & Goodman 1999, section 2.4).
+    without its oldest token; p(w) is interpolated with the uniform distribution (Witten & Bell
+    1991, method C; Chen & Goodman 1999, section 2.4).
 
     Args:
         vocab_size: V.
-        sequences: the training sequences, [length] each.
-    """
+        training: the training sequences, [length] each.
+        sequences: [length] each.
 
-    def __init__(self, vocab_size: int, sequences: Sequence[ArrayLike]) -> None:
-        # Three tokens are packed into one int64.
-        assert 0 < vocab_size**ORDER < 2**63, f"vocab_size={vocab_size}"
-        self.vocab_size = vocab_size
-        arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
-        # For each order: the sorted distinct n-grams with an upper bound at the end, and the number
-        # of occurrences of all n-grams before each.
-        self._orders: list[tuple[IntArray, IntArray]] = []
-        for order in range(1, ORDER + 1):
-            packed = [self._pack(tokens, order) for tokens in arrays]
-            together = np.concatenate([np.empty(0, np.int64), *packed])
-            ngrams, counts = np.unique(together, return_counts=True)
-            self._orders.append((np.append(ngrams, 2**63 - 1), np.append(0, counts.cumsum())))
-
-    def losses(self, sequence: ArrayLike) -> NDArray[np.float64]:
-        """Return −log p in nats of every token given the two tokens before it: [length].
-
+    Returns:
+        −log p in nats of every token given the two tokens before it, [length] for each sequence.
         The first token has its unigram probability, the second its bigram probability.
-        """
+    """
+    # Three tokens are packed into one int64.
+    assert 0 < vocab_size**ORDER < 2**63, f"vocab_size={vocab_size}"
+
+    def pack(sequence: ArrayLike) -> IntArray:
+        """Return all n-grams as numbers in base V, oldest token first: [L] -> [L − order + 1]."""
         tokens = np.asarray(sequence, np.int64)
-        probability = np.full(len(tokens), 1 / self.vocab_size)
-        for order, (ngrams, before) in enumerate(self._orders, start=1):
-            packed = self._pack(tokens, order)
-            context = packed - packed % self.vocab_size  # the first n-gram with the same context
+        length = max(0, len(tokens) - order + 1)
+        packed = np.zeros(length, np.int64)
+        for offset in range(order):
+            packed = packed * vocab_size + tokens[offset : offset + length]
+        return packed
+
+    probabilities = [np.full(np.shape(sequence), 1 / vocab_size) for sequence in sequences]
+    for order in range(1, ORDER + 1):
+        packed = np.concatenate([np.empty(0, np.int64), *map(pack, training)])
+        ngrams, counts = np.unique(packed, return_counts=True)
+        before = np.append(0, counts.cumsum())  # occurrences of all n-grams before each
+        ngrams = np.append(ngrams, 2**63 - 1)  # an upper bound
+        for sequence, probability in zip(sequences, probabilities, strict=True):
+            packed = pack(sequence)
+            context = packed - packed % vocab_size  # the first n-gram with the same context
             index = np.searchsorted(ngrams, packed)
             count = before[index + (ngrams[index] == packed)] - before[index]
-            start, end = np.searchsorted(ngrams, [context, context + self.vocab_size])
+            start, end = np.searchsorted(ngrams, [context, context + vocab_size])
             total, types = before[end] - before[start], end - start
             lower = probability[order - 1 :]  # a view: the first tokens keep their lower order
             seen = total > 0
             lower[seen] = ((count + types * lower) / np.maximum(1, total + types))[seen]
-        return -np.log(probability)
-
-    def _pack(self, tokens: IntArray, order: int) -> IntArray:
-        """Return all n-grams as numbers in base V, oldest token first: [L] -> [L − order + 1]."""
-        length = max(0, len(tokens) - order + 1)
-        packed = np.zeros(length, np.int64)
-        for offset in range(order):
-            packed = packed * self.vocab_size + tokens[offset : offset + length]
-        return packed
+    return [-np.log(probability) for probability in probabilities]

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from importlib.resources import files
 from itertools import count
-from numbers import Integral, Real
 from string import Template
 from typing import Any
 from urllib.parse import quote
@@ -270,9 +269,7 @@ def score_payload(
             {
                 "voice": track_voice(track),
                 "onset": np.diff(notes["onset"], prepend=0).tolist(),
-                "duration": notes["duration"].tolist(),
-                "pitch": notes["pitch"].tolist(),
-                "velocity": notes["velocity"].tolist(),
+                **{name: notes[name].tolist() for name in ("duration", "pitch", "velocity")},
                 "kept": [int(key in kept_keys) for key in keys],
             }
         )
@@ -348,7 +345,7 @@ def format_value(value: Value, form: str = ".4g") -> str:
     """Return a value as escaped text: floats in the format `form`, lists as on the command line."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(format_value, value))}]"
-    if isinstance(value, Real) and not isinstance(value, Integral):
+    if isinstance(value, float | np.floating):
         value = float(value)
         if math.isnan(value):
             return "n/a"
