@@ -42,9 +42,6 @@ Losses = list[FloatArray]
 
 Unit = Literal["note", "bar", "token of new bars", "token of repeated bars"]
 
-Groups = dict[tuple[str, Any], tuple[MusicModel, list[Losses]]]
-"""A model and the losses of all runs, by the name of a group of runs and by R."""
-
 
 class Pieces(NamedTuple):
     """Pieces of a corpus, whose tokens up to a position are measured."""
@@ -57,6 +54,10 @@ class Pieces(NamedTuple):
         """Return the mean over seeds and draws, [pieces, seeds, draws], by the names of pieces."""
         names = [self.data.cache.names[index] for index in self.indices]
         return dict(zip(names, values.mean((1, 2)).tolist(), strict=True))
+
+
+Groups = dict[tuple[str, Any], tuple[MusicModel, Pieces, list[Losses]]]
+"""By the name of a group of runs and R: a model, the pieces, and the losses of all runs."""
 
 
 def position_loss(
@@ -88,17 +89,14 @@ def position_loss(
     log(f"{count}, up to {max_factor:g} times the training length")
     shared = Pieces(data, indices, min(last_position(model, max_factor) for model in models))
     results, groups = _measure_runs(inputs, models, shared, num_draws, num_realizations, max_factor)
-    pieces = shared._replace(length=last_position(models[0], max_factor))
-    groups[TRIGRAM, None] = models[0], [trigram_losses(pieces)]
     rows, curves = [], []
     values: dict[str, dict[str, dict[str, float]]] = {}  # by group, measure and piece
-    for (group, realizations), (model, losses_of_runs) in groups.items():
-        losses = [np.stack(seeds) for seeds in zip(*losses_of_runs, strict=True)]
-        by_unit = _by_unit(losses, shared)
-        pieces = shared._replace(length=last_position(model, max_factor))
+    for (group, realizations), (model, pieces, runs) in groups.items():
+        losses = [np.stack(seeds) for seeds in zip(*runs, strict=True)]
         run = {"run": group, "R": realizations}
-        rows += _rows(run, model, pieces, losses, by_unit)
-        curves.append({**run, **curve_of(losses, model.training_length)})
+        result, by_unit = _result(run, model, pieces, shared, losses)
+        rows += result.pop("rows")
+        curves.append(result)
         if group != TRIGRAM:
             label = group if realizations is None else f"{group}, R = {realizations}"
             measures = _by_range(model, pieces, losses) | by_unit
@@ -122,29 +120,55 @@ def _measure_runs(
     num_realizations: Any,
     max_factor: float,
 ) -> tuple[list[TableRow], Groups]:
-    """Return the results of each run as plain data, and the losses of each group."""
+    """Return the results of each run, and the losses by group, of the trigram model as well."""
     results: list[TableRow] = []
     groups: Groups = {}
     numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
     names = name_runs(models)
     for path, trained, (group, name) in zip(inputs.checkpoints, models, names, strict=True):
+        pieces = shared._replace(length=last_position(trained, max_factor))
         for number in numbers:
             model = trained
             if number != "trained":
                 model = trained.with_realizations(number, seed=inputs.seed)
-            pieces = shared._replace(length=last_position(model, max_factor))
             losses = piece_losses(model, pieces, seed=inputs.seed, name=name, num_draws=num_draws)
             position, realizations = model.model.position, None
             if isinstance(position, SPE):
                 realizations = position.num_realizations or "exact"
-            groups.setdefault((group, realizations), (model, []))[1].append(losses)
+            groups.setdefault((group, realizations), (model, pieces, []))[2].append(losses)
             run = {"run": group, "R": realizations}
-            rows = _rows(run, model, pieces, losses, _by_unit(losses, shared))
+            result, _ = _result(run, model, pieces, shared, losses)
             about = {"checkpoint": path, "name": name, "seed": model.content.config.get("seed")}
-            results.append(
-                {**about, **run, **curve_of(losses, model.training_length), "rows": rows}
-            )
+            results.append({**about, **result})
+    pieces = shared._replace(length=last_position(models[0], max_factor))
+    groups[TRIGRAM, None] = models[0], pieces, [trigram_losses(pieces)]
     return results, groups
+
+
+def _result(
+    run: TableRow, model: MusicModel, pieces: Pieces, shared: Pieces, losses: Losses
+) -> tuple[TableRow, dict[str, FloatArray]]:
+    """Return the loss of a run or of a group by position, with its rows, and by unit.
+
+    Args:
+        run: the columns with its name.
+        pieces: up to the last position of the model.
+        shared: up to the last position of all models.
+
+    Returns:
+        The columns, `loss_curve` and `rows`, a row for each range of positions and for each unit.
+        And `unit_values` of each unit, [pieces, seeds, draws], by the names of the measures.
+    """
+    trained = model.training_length
+    by_unit = {
+        f"nats per {unit}": unit_values(*losses_by_unit(losses, shared, unit))
+        for unit in get_args(Unit)
+    }
+    factors = [factor for factor in FACTORS if factor * trained <= pieces.length]
+    summaries = length_summaries(losses, trained, factors)
+    summaries |= {name: loss_summary(values) for name, values in by_unit.items()}
+    rows = [{**run, "part": part, **each} for part, each in summaries.items()]
+    return {**run, **curve_of(losses, trained), "rows": rows}, by_unit
 
 
 def last_position(model: MusicModel, max_factor: float) -> int:
@@ -253,14 +277,6 @@ def losses_by_unit(losses: Losses, pieces: Pieces, unit: Unit) -> tuple[Losses, 
     return selected, counts
 
 
-def _by_unit(losses: Losses, pieces: Pieces) -> dict[str, FloatArray]:
-    """Return `unit_values` of each unit, [pieces, seeds, draws], by the names of the measures."""
-    return {
-        f"nats per {unit}": unit_values(*losses_by_unit(losses, pieces, unit))
-        for unit in get_args(Unit)
-    }
-
-
 def _by_range(model: MusicModel, pieces: Pieces, losses: Losses) -> dict[str, FloatArray]:
     """Return the mean losses in ranges of positions, [pieces, seeds, draws], by measure."""
     trained, values = model.training_length, {}
@@ -270,21 +286,6 @@ def _by_range(model: MusicModel, pieces: Pieces, losses: Losses) -> dict[str, Fl
             name = f"nats per token, positions {start:,} to {end:,}"
             values[name] = range_means(losses, start, end)
     return values
-
-
-def _rows(
-    run: TableRow,
-    model: MusicModel,
-    pieces: Pieces,
-    losses: Losses,
-    by_unit: Mapping[str, FloatArray],
-) -> list[TableRow]:
-    """Return a row for each range of positions and for each unit."""
-    trained = model.training_length
-    factors = [factor for factor in FACTORS if factor * trained <= pieces.length]
-    summaries = length_summaries(losses, trained, factors)
-    summaries |= {name: loss_summary(values) for name, values in by_unit.items()}
-    return [{**run, "part": part, **each} for part, each in summaries.items()]
 
 
 def curve_of(losses: Losses, training_length: int) -> TableRow:
