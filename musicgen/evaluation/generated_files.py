@@ -36,13 +36,13 @@ SIMILARITY_MEANINGS = {
 """What each similarity compares."""
 
 PIECE_MEASURES = (*SIMILARITY_MEANINGS, TRAINING_MATCH, MATCH_SOURCE)
-"""The measures that the report shows for each piece."""
+"""The measures that the report shows per piece."""
 
 MAX_STEM_BYTES = 200  # of the name of a file; most file systems allow 255 bytes for all of it
 
 
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[Prompt, int], str]:
-    """Return a unique file name PROMPT_SAMPLE.mid for each prompt and sample."""
+    """Return a unique file name PROMPT_SAMPLE.mid per prompt and sample."""
     names: dict[tuple[Prompt, int], str] = {}
     stems: Counter[str] = Counter()
     for prompt in prompts:

@@ -66,8 +66,8 @@ def training_matches(
         max_held_out: number of validation and test pieces to use, evenly spaced; None: all.
 
     Returns:
-        Matches of scores and of held-out pieces, by name, and the number of notes to which
-        held-out pieces are cut: the median of the scores.
+        Matches of scores and of held-out pieces, by name, and the size in notes of the cut held-out
+        pieces: the median of the scores.
     """
     tokenizer, cache = data.tokenizer, data.cache
 

@@ -69,7 +69,7 @@ def position_loss(
     their seeds have one row with their mean and the deviation over seeds. The trigram model is
     interpolated (Witten-Bell) and fitted to the training pieces.
 
-    `position_loss.json` has the table, the loss by position, and both for each run, as in Liutkus
+    `position_loss.json` has the table, the loss by position, and both per run, as in Liutkus
     et al. 2021, figures 3 and 14 and table 6. `position_loss.png` and `.pdf` are plots of the loss
     by position. `position_loss_differences.csv` has the differences between each two groups of
     runs, paired by piece.
@@ -156,7 +156,7 @@ def _result(
         shared: up to the last position of all models.
 
     Returns:
-        The columns, `loss_curve` and `rows`, a row for each range of positions and for each unit.
+        The columns, `loss_curve` and `rows`, a row per range of positions and per unit.
         And `unit_values` of each unit, [pieces, seeds, draws], by the names of the measures.
     """
     trained = model.training_length
@@ -185,7 +185,7 @@ def piece_losses(
     Args:
         seed: seed of the noise of the positional encoding.
         name: title of the progress bar.
-        num_draws: number of draws of this noise for each piece.
+        num_draws: number of draws of this noise per piece.
     """
     cache = pieces.data.cache
     losses: Losses = []
@@ -245,7 +245,7 @@ def position_losses(
 
 
 def losses_by_unit(losses: Losses, pieces: Pieces, unit: Unit) -> tuple[Losses, list[int]]:
-    """Return the losses of the tokens that belong to units, and the number of units in each piece.
+    """Return the losses of the tokens that belong to units, and the number of units per piece.
 
     Notes are counted by `Tokenizer.num_notes`. End tokens belong to no unit. The last bar belongs
     to no unit if `pieces.length` cuts it. Repeated bars are like a bar at least `MIN_LAG` bars

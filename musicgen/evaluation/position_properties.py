@@ -22,7 +22,7 @@ from musicgen.report.tables import TableRow, write_csv
 def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
     """Return the half width and the monotonicity of positional kernels, spans and decays.
 
-    There is a row for each layer and head. Lags are along one coordinate, and 0 in the others. The
+    There is a row per layer and head. Lags are along one coordinate, and 0 in the others. The
     profiles (`PositionKernel`) are plotted and written to `position_kernels.csv`. Monotonicity is
     computed up to the training length as in Wang et al. (2021): it is 0 if a profile never
     increases with the lag, and 1 if it always does.
@@ -79,7 +79,7 @@ def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
 def plot_kernels(
     drawings: Sequence[tuple[PositionKernel, str, NDArray[np.int64], int]], path: str | Path
 ) -> None:
-    """Plot the profiles of kernels (columns) by layer (rows), with a line for each head.
+    """Plot the profiles of kernels (columns) by layer (rows), with a line per head.
 
     Args:
         drawings: kernels, each with the coordinate of its lags, the lags, and the training length.

@@ -1,4 +1,4 @@
-"""Generated pieces, the originals from which their prompts were taken, and pairs of both."""
+"""Generated pieces, the originals of their prompts, and pairs of both."""
 
 import os
 from collections import Counter
@@ -48,7 +48,7 @@ class Manifest(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A continuation and the original, the piece from which its prompt was taken."""
+    """A continuation and the original: the piece that its prompt begins."""
 
     file: str  # name of the generated file
     name: str  # name of the original
@@ -152,7 +152,7 @@ def read_pieces(
     Files that cannot be read are left out with a warning.
 
     Returns:
-        For each file: the name of the prompt, or of the file without a prompt; the entry of the
+        Per file: the name of the prompt, or of the file without a prompt; the entry of the
         manifest; the score; and the music after the prompt, on the grid of the tokenizer if that
         is known.
 

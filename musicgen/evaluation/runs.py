@@ -177,7 +177,7 @@ def name_runs(models: Sequence[MusicModel]) -> list[tuple[str, str]]:
 
 
 def _argument_labels(models: Sequence[MusicModel]) -> list[str]:
-    """Return for each run the arguments in which runs differ, such as `position=rope`."""
+    """Return the arguments in which runs differ, per run, such as `position=rope`."""
     folders = [_run_folder(model.path) for model in models]
     if not all((folder / OVERRIDES).is_file() for folder in folders):  # published models have none
         return ["" for _ in models]

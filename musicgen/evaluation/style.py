@@ -36,7 +36,7 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
 
     As in Liutkus et al. 2021 (appendix C.2), the continuation without its prompt is compared with
     the whole original. There are values for the whole continuation, for four parts of equal length,
-    and for each role. Anchors are the similarities of human music (see `anchor_similarities`).
+    and per role. Anchors are the similarities of human music (see `anchor_similarities`).
 
     Args:
         anchor_pieces: number of originals for the anchors; 0: no anchors.

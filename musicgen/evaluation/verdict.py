@@ -71,7 +71,7 @@ def comparison_row(
 def run_differences(
     values: Mapping[str, Mapping[str, Values]], vocabularies: Sequence[str], *, seed: int
 ) -> list[TableRow]:
-    """Return a row for each measure and pair of runs, with the second run minus the first.
+    """Return a row per measure and pair of runs, with the second run minus the first.
 
     Args:
         values: values of each run, by its name and by measure.
@@ -245,7 +245,7 @@ RULES = (
 )
 
 _WANTED = {rule.measure: rule.wanted for rule in reversed(RULES)}
-"""Whether `lower`, `higher` or `same` is better for each measure, by its first rule."""
+"""Whether `lower`, `higher` or `same` is better, per measure, by its first rule."""
 
 _SIGNIFICANCE = 1 - CONFIDENCE
 

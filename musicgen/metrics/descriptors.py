@@ -141,7 +141,7 @@ def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple
     their minimum; 1 is best. The divergence of the first from the second is in nats; 0 is best.
 
     Args:
-        generated, reference: values of the descriptor, one for each piece. NaN is left out.
+        generated, reference: values of the descriptor, one per piece. NaN is left out.
 
     Returns:
         NaN if a density is undefined: with fewer than three pieces, or if all distances are equal.
@@ -166,7 +166,7 @@ def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple
 def compare_sets(
     generated: Sequence[Sample], originals: Sequence[Sample], *, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Return a table that compares two sets: one row for each descriptor and style similarity.
+    """Return a table that compares two sets: one row per descriptor and style similarity.
 
     The row of a descriptor has its means. Its columns `similarity` and `KL` are the results of
     `distribution_distance`. For a style similarity, `similarity` is the cosine of the histograms of
@@ -219,7 +219,7 @@ def compare_sets(
 
 
 def _by_piece(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Return one list of samples for each piece."""
+    """Return one list of samples per piece."""
     pieces: dict[str, list[Sample]] = {}
     for sample in samples:
         pieces.setdefault(sample[0], []).append(sample)
@@ -248,7 +248,7 @@ def _distances(
 
 
 def _pooled(pieces: Sequence[Profiles]) -> Profiles:
-    """Return the sum of the histograms of all pieces for each role; pieces have equal weight."""
+    """Return the sum of the histograms of all pieces per role; pieces have equal weight."""
     roles = {role for piece in pieces for role in piece}
     return {
         role: np.sum([piece[role] for piece in pieces if role in piece], axis=0) for role in roles

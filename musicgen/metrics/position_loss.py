@@ -47,8 +47,8 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, lis
     """Return the mean loss over all pieces in each bucket of `bucket` positions.
 
     Args:
-        losses: losses in nats, an array [length], [draws, length] or [seeds, draws, length] for
-            each piece. Entry n is the loss of the target at position n. NaN is padding.
+        losses: losses in nats, an array [length], [draws, length] or [seeds, draws, length] per
+            piece. Entry n is the loss of the target at position n. NaN is padding.
 
     Returns:
         Lists of a value per bucket, by name: `position`, the middle of the bucket; `loss`, NaN
@@ -103,7 +103,7 @@ def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[n
 
 
 def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[np.float64]:
-    """Return a value for each piece, so that their mean is the nats per unit over all pieces.
+    """Return a value per piece, so that their mean is the nats per unit over all pieces.
 
     R is the sum of nats over all pieces divided by the sum of units. The value of a piece is
     R + (nats − R · units) / mean units. The mean of these values is R, and their interval is that
@@ -111,7 +111,7 @@ def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[
 
     Args:
         losses: as in `loss_curve`, without end tokens, which belong to no unit.
-        counts: number of units, such as notes, in each piece [pieces].
+        counts: number of units, such as notes, per piece [pieces].
 
     Returns:
         [pieces, seeds, draws]
@@ -141,7 +141,7 @@ def witten_bell_losses(
         sequences: [length] each.
 
     Returns:
-        −log p in nats of every token given the two tokens before it, [length] for each sequence.
+        −log p in nats of every token given the two tokens before it, [length] per sequence.
         The first token has its unigram probability, the second its bigram probability.
     """
     # Three tokens are packed into one int64.

@@ -30,7 +30,7 @@ PENALTY = -2.0
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 Events = NDArray[np.int64]
-"""A row for each note: its bar, from 0, and the numbers by which notes are compared: [N, C]."""
+"""A row per note: its bar, from 0, and the numbers to compare notes by: [N, C]."""
 
 
 def bar_notes(score: Score) -> Events:
@@ -58,8 +58,7 @@ def bar_similarities(events: Events, num_bars: int | None = None) -> FloatArray:
     present[events[:, 0], kinds] = 1
     num_events = present.sum(1)
     sizes = np.add.outer(num_events, num_events)
-    nan = np.full(sizes.shape, np.nan)
-    return np.divide(2 * (present @ present.T), sizes, out=nan, where=sizes > 0)
+    return 2 * (present @ present.T) / np.where(sizes > 0, sizes, np.nan)
 
 
 def repeated_bar_share(similarities: FloatArray, first: int = 0) -> float:
@@ -158,8 +157,8 @@ def _cosines(vectors: FloatArray) -> FloatArray:
 def segment_fitness(similarities: FloatArray) -> FloatArray:
     """Return the fitness of all segments, [N + 1, N], by length and first bar.
 
-    For each segment, K segments of the same length are chosen that do not overlap, so that the sum
-    σ of their similarities to it, bar by bar, is largest. With M bars in the segment and N in the
+    Per segment, K segments of the same length are chosen that do not overlap, so that the sum σ of
+    their similarities to it, bar by bar, is largest. With M bars in the segment and N in the
     piece, the fitness is the harmonic mean of (σ − M) / K·M and (K·M − M) / N. The segment itself
     is not counted. The fitness is 0 where the piece is too short.
 

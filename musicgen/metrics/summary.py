@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 """Confidence level of intervals."""
 
 Values = dict[str, float]
-"""The value of a measure for each piece, by the name of the piece; NaN if undefined."""
+"""The values of a measure by the names of the pieces; NaN if undefined."""
 
 
 @dataclass(frozen=True)

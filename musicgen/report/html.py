@@ -241,7 +241,7 @@ def tempo_map(score: Score) -> list[list[float]]:
 
 
 def _keys(track: Track) -> list[tuple[Any, ...]]:
-    """Return a key for each note, its track, onset and pitch, to find it in another score."""
+    """Return a key per note, its track, onset and pitch, to find it in another score."""
     notes = track.notes[["onset", "pitch"]].tolist()
     return [(track.name, track.program, track.is_drum, onset, pitch) for onset, pitch in notes]
 

@@ -45,7 +45,7 @@ def as_tsv(rows: Rows, title: str) -> str:
 
 
 def _as_text(rows: Rows, delimiter: str) -> str:
-    """Return a line with the names of the columns, and a line for each row."""
+    """Return a line with the names of the columns, and a line per row."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, _columns(rows), delimiter=delimiter, lineterminator="\n")
     writer.writeheader()
@@ -94,7 +94,7 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
     """Return rows with the summary of `value` over pieces; rows without `value` are unchanged.
 
     Returns:
-        A row for each combination of the columns other than `piece`, `original` and `value`, with
+        A row per combination of the columns other than `piece`, `original` and `value`, with
         the columns of `Summary`. Samples with the same `original` count as one piece with their
         mean.
     """
@@ -140,7 +140,7 @@ def readable(rows: Iterable[TableRow]) -> list[TableRow]:
 
 
 def interval(mean: float, low: float, high: float) -> str:
-    """Return a mean with its interval as text: three decimals, or one from 10 on; "" for NaN."""
+    """Return a mean with its interval as text: three decimals, or one if ≥ 10; "" for NaN."""
     if math.isnan(mean):
         return ""
     digits = 1 if abs(mean) >= 10 else 3
