@@ -157,16 +157,15 @@ def shared_held_out(runs: Sequence[Run], split: str) -> tuple[list[str], str]:
     splits: Sequence[str] = [split]
     if any(len(run.data.cache.pieces(split)) < FEW_HELD_OUT for run in runs):
         splits, split = SPLITS, "validation and test"
-    names_of_runs = []
-    for run in runs:
-        indices = sorted(index for each in splits for index in run.data.cache.pieces(each))
-        names_of_runs.append([run.data.cache.names[index] for index in indices])
-    shared = set(names_of_runs[0]).intersection(*names_of_runs[1:])
+    pieces = []  # indices by name, of each run
+    for cache in (run.data.cache for run in runs):
+        indices = sorted(index for each in splits for index in cache.pieces(each))
+        pieces.append({cache.names[index]: index for index in indices})
+    first, cache = pieces[0], runs[0].data.cache
+    shared = [name for name in first if all(name in names for names in pieces)]
     if not shared:
         raise UserError(f"the runs have no held-out pieces in common; {SAME_PIECES}")
-    names = [name for name in names_of_runs[0] if name in shared]
-    cache, indices = runs[0].data.cache, runs[0].indices(names)
-    distinct = {cache[i].tobytes(): name for i, name in zip(indices, names, strict=True)}
+    distinct = {cache[first[name]].tobytes(): name for name in shared}
     return list(distinct.values()), split
 
 

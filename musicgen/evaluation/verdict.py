@@ -274,27 +274,27 @@ def judge(rows: Iterable[TableRow]) -> list[Judgement]:
         row = by_measure.get((rule.measure, rule.baseline))
         if row is None or math.isnan(row["difference_low"]):
             continue
-        row["answer"], sentence, advice = _answer(rule, row)
+        row["answer"], words, advice = _answer(rule, row)
         mean = interval(row["mean"], row["low"], row["high"])
         baseline = interval(row["baseline_mean"], row["baseline_low"], row["baseline_high"])
         figures = f"{rule.measure} {mean}, {rule.baseline} {baseline}"
-        judgements.append(Judgement(rule.question, sentence, figures, advice))
+        answer = f"{words} the {rule.baseline}"
+        judgements.append(Judgement(rule.question, answer, figures, advice))
     return judgements
 
 
 def _answer(rule: Rule, row: TableRow) -> tuple[str, str, str]:
-    """Return an answer as a word and as a sentence, and advice."""
+    """Return an answer as a word and as words before the baseline, and advice."""
     margin = rule.margin * row["baseline_mean"] if rule.relative else rule.margin
     low, high = row["difference_low"], row["difference_high"]
     if low > margin or high < -margin:
         side = "higher" if low > margin else "lower"
         if side == rule.wanted:
-            return "better", f"better: {side} than the {rule.baseline}", ""
-        advice = rule.if_higher if side == "higher" else rule.if_lower
-        return "worse", f"worse: {side} than the {rule.baseline}", advice
+            return "better", f"better: {side} than", ""
+        return "worse", f"worse: {side} than", rule.if_higher if low > margin else rule.if_lower
     if -margin <= low and high <= margin:
-        return "same", f"about the same as the {rule.baseline}", ""
-    return "unclear", f"unclear: too few pieces to tell it from the {rule.baseline}", ""
+        return "same", "about the same as", ""
+    return "unclear", "unclear: too few pieces to tell it from", ""
 
 
 def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
