@@ -161,14 +161,11 @@ def name_runs(models: Sequence[MusicModel]) -> list[tuple[str, str]]:
     for model, label, folder in zip(models, labels, short_paths(models), strict=True):
         group = [m.content for m, other in zip(models, labels, strict=True) if other == label]
         seeds = {content.config.get("seed") for content in group}
+        same_identity = len({content.identity for content in group}) == 1
         if len(group) == 1:
             name = label or (folder if len(models) > 1 else "model")
             names.append((name, name))
-        elif (
-            len({x.identity for x in group}) == 1
-            and None not in seeds
-            and (len(seeds) == len(group))
-        ):
+        elif same_identity and None not in seeds and len(seeds) == len(group):
             name = label or "model"
             names.append((name, f"{name}, seed {model.content.config['seed']}"))
         else:
