@@ -34,7 +34,7 @@ import musicgen
 from benchmarks import measure
 from musicgen.errors import UserError
 from musicgen.evaluation.references import MANIFEST
-from musicgen.evaluation.training_data import open_training_data, piece_readers
+from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import read_csv, read_json, write_bytes
 from musicgen.generation.make_prompt import on_beats
 from musicgen.metrics.descriptors import in_key_share

@@ -37,9 +37,9 @@ from benchmarks import measure, progressions
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.evaluation.losses import position_losses
 from musicgen.evaluation.originality import training_matches
-from musicgen.evaluation.training_data import open_training_data, piece_readers
+from musicgen.evaluation.position_loss import position_losses
+from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
@@ -215,8 +215,7 @@ def checks(piece: Continuation) -> dict[str, float]:
 def matches(data: EncodedCorpus, pieces: Sequence[Continuation]) -> list[Row]:
     """Return the row of the longest matches with the training set."""
     scores = {str(i): piece.new_on_grid for i, piece in enumerate(pieces)}
-    found = training_matches(data, scores, len(pieces))
-    sides = (found.generated, found.held_out)
+    *sides, _ = training_matches(data, scores, len(pieces))
     lengths = [[match.num_notes for match in side.values()] for side in sides]
     return [as_row("longest match with the training set, notes", lengths)]
 

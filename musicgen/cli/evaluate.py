@@ -12,8 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from musicgen.cli.output import make_folder, set_up_cpu
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
-from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import default_measure
+from musicgen.evaluation.runs import Inputs
 from musicgen.files import remove_if_empty
 from musicgen.metrics.summary import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, as_tsv, readable, summarise, write_csv

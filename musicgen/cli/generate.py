@@ -1,7 +1,7 @@
 """Continue prompts: python generate.py prompt=FILE_OR_FOLDER [bars=16 num_samples=4 out=DIR]."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -18,13 +18,9 @@ from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation import generated_files
-from musicgen.evaluation.originality import (
-    TrainingMatches,
-    searchable_training_data,
-    training_matches,
-)
+from musicgen.evaluation.originality import searchable_training_data, training_matches
 from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, prompt_files
-from musicgen.evaluation.training_data import open_training_data, piece_readers
+from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import remove_if_empty, write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt, WrittenFile
 from musicgen.generation.make_prompt import PROMPT_BARS
@@ -32,6 +28,7 @@ from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
+from musicgen.metrics.originality import Match
 from musicgen.midi import loads
 from musicgen.midi.io import Soundfont
 from musicgen.models import parameter_count
@@ -104,12 +101,12 @@ def continuations(
             progress.update(bar, description=f"{number} of {num_pieces} pieces")
 
 
-def find_matches(done: Done, training_data: EncodedCorpus | None) -> TrainingMatches | None:
+def find_matches(done: Done, training_data: EncodedCorpus | None) -> Mapping[str, Match] | None:
     """Return the longest matches of new music with the training set; None: it is not searched."""
     if training_data is None:
         return None
     music = {name: piece.new_on_grid for name, (piece, _) in done.items()}
-    return training_matches(training_data, music, 0)
+    return training_matches(training_data, music, 0)[0]
 
 
 def write_report(
@@ -118,7 +115,7 @@ def write_report(
     request: GenerationRequest,
     done: Done,
     notices: list[str],
-    matches: TrainingMatches | None,
+    matches: Mapping[str, Match] | None,
     out: Path,
     seconds: float,
 ) -> None:

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from musicgen.console import log
 from musicgen.errors import ParameterError
-from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.runs import load_runs, name_runs
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.runs import Inputs, load_runs, name_runs, open_training_data
 from musicgen.metrics.attention_invariance import invariance_rows
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream
@@ -39,7 +37,7 @@ def attention_properties(
     12). Weights are computed on the CPU in fp64, so that equal weights have equal values.
 
     Args:
-        num_tokens: number of tokens of the vocabulary to repeat, one in each sequence; None: all,
+        num_tokens: number of tokens of the vocabulary to repeat, one per sequence; None: all,
             as published.
         length: length of these sequences; None: 1.25 times the training length. They need
             8 × layers × heads × length² bytes of memory.
@@ -95,7 +93,7 @@ def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
 def plot_attention(
     weights: NDArray[np.floating], path: str | Path, *, layers: Sequence[int], training_length: int
 ) -> None:
-    """Plot attention maps, with a row for each layer and a column for each head.
+    """Plot attention maps, with a row per layer and a column per head.
 
     In a map, queries go down and keys to the right.
 

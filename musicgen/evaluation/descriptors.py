@@ -1,33 +1,76 @@
-"""The measures `descriptors` and `part_writing` of continuations and their originals."""
+"""Comparisons of continuations with their originals, and `descriptors` and `part_writing`."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from musicgen.console import track, warn_of_first
 from musicgen.errors import UserError
-from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import (
     NUM_SKIPPED_SHOWN,
+    Manifest,
     Pair,
     default_measure,
     open_pairs,
     read_manifest,
     read_pieces,
 )
+from musicgen.evaluation.runs import Inputs
+from musicgen.evaluation.verdict import (
+    NOTES_IN_KEY,
+    NOTES_PER_BAR,
+    ORIGINALS,
+    PARALLELS,
+    REPEATED_BARS,
+    SHORT_STRUCTURE,
+    UNRELATED_PIECES,
+    Comparisons,
+)
+from musicgen.generation.continuation import Continuation
 from musicgen.metrics.descriptors import (
+    Sample,
+    compare_sets,
     grooving_similarity,
     in_key_share,
     muspy_descriptors,
     pitch_class_entropy,
 )
 from musicgen.metrics.part_writing import part_writing as four_voices
-from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated_bar_share
-from musicgen.metrics.set_comparison import Described, compare_sets
-from musicgen.metrics.structureness import structureness
-from musicgen.midi import Score
+from musicgen.metrics.repeated_bars import (
+    bar_notes,
+    bar_similarities,
+    repeated_bar_share,
+    structureness,
+)
+from musicgen.metrics.style import (
+    PROFILES,
+    SIMILARITIES,
+    UNRELATED,
+    anchor_similarities,
+    style_labels,
+    style_profiles,
+    style_similarity,
+)
+from musicgen.midi import TICKS_PER_BEAT, Score, pitched_notes
+from musicgen.midi.key import find_key
 from musicgen.report.tables import TableRow, write_csv
-from musicgen.tokenization.base import Tokenizer
+
+COMPARED = {
+    "in_key_share": NOTES_IN_KEY,
+    "notes_per_bar": NOTES_PER_BAR,
+    "repeated_bars": REPEATED_BARS,
+    "structureness_short": SHORT_STRUCTURE,
+    "structureness_mid": "structureness, mid segments",
+    "structureness_long": "structureness, long segments",
+    "out_of_range": "out of range",
+    "crossed": "crossed",
+    "parallel_fifths": PARALLELS[0],
+    "parallel_octaves": PARALLELS[1],
+    "melody_fit": "melody fit",
+}
+"""The measures of `compare_continuations`, by the keys of `describe` and of four-part writing."""
 
 
 def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
@@ -40,43 +83,45 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     The descriptors of each continuation are written to `descriptors_pieces.csv`.
     """
     if default_measure(inputs) == "descriptors":
-        generated = Path(str(inputs.generated)).expanduser()
-        tokenizer = read_manifest(generated).tokenizer
-        pairs = _whole_pieces(generated, tokenizer)
+        folder = Path(str(inputs.generated)).expanduser()
+        manifest = read_manifest(folder)
+        pairs = _whole_pieces(folder, manifest)
         if not inputs.references:
             return [
                 {"piece": pair.file, "original": pair.name, "descriptor": name, "value": value}
                 for pair in track(pairs, "generated")
                 for name, value in describe(pair.continuation, pair).items()
             ]
-        originals = _whole_pieces(Path(str(inputs.references)).expanduser(), tokenizer)
+        folder = Path(str(inputs.references)).expanduser()
+        references = read_manifest(folder)._replace(tokenizer=manifest.tokenizer)
+        originals = _whole_pieces(folder, references)
     else:
         _, pairs = open_pairs(inputs, inputs.generated, "descriptors")
         originals = list({pair.name: pair for pair in pairs}.values())  # one pair per original
-    described = [_described(pair, pair.continuation) for pair in track(pairs, "generated")]
+    described = [_sample(pair, pair.continuation) for pair in track(pairs, "generated")]
     described_originals = [
-        _described(pair, pair.original_continuation()) for pair in track(originals, "originals")
+        _sample(pair, pair.original_continuation()) for pair in track(originals, "originals")
     ]
     details = [
-        {"piece": pair.file, "reference": pair.name, **each.values}
-        for pair, each in zip(pairs, described, strict=True)
+        {"piece": pair.file, "reference": name, **values}
+        for pair, (name, values, _) in zip(pairs, described, strict=True)
     ]
     write_csv(details, out / "descriptors_pieces.csv")
     return compare_sets(described, described_originals, seed=inputs.seed)
 
 
-def _whole_pieces(folder: Path, tokenizer: Tokenizer | None) -> list[Pair]:
+def _whole_pieces(folder: Path, manifest: Manifest) -> list[Pair]:
     """Return the pieces of a folder as pairs with themselves, without a prompt."""
-    pieces = read_pieces(folder, tokenizer)
     return [
-        Pair(file, piece.original, piece.continuation, piece.continuation, 0)
-        for file, piece in pieces.items()
+        Pair(file, original, continuation, continuation, 0)
+        for file, (original, _, _, continuation) in read_pieces(folder, manifest).items()
     ]
 
 
-def _described(pair: Pair, score: Score) -> Described:
+def _sample(pair: Pair, score: Score) -> Sample:
     """Return the descriptors and the style of the continuation of a pair, or of the original's."""
-    return Described.of(pair.name, score, describe(score, pair))
+    profiles = [style_profiles(score, profile) for profile in PROFILES]
+    return pair.name, describe(score, pair), profiles
 
 
 def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
@@ -110,13 +155,16 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
     - The metrics of muspy.
     - Those of MusDr: grooving similarity, entropy of the pitch classes in windows of 1 and 4 bars,
       and structureness.
-    - The number of notes per bar, the share of notes in the key of the prompt, and the share of
-      repeated bars. Bars of the prompt can be repeated, but are not counted.
+    - The number of notes per bar, the share of notes in the key of the prompt (without a prompt,
+      of the whole original), and the share of repeated bars. Bars of the prompt can be repeated,
+      but are not counted.
 
     Args:
         score: the continuation of the pair, or the original's.
     """
-    prompt, first = pair.prompt()
+    prompt = pair.reference.clip(0, pair.prompt_end)
+    first = int((pair.reference.bar_starts() < pair.prompt_end).sum())
+    key = find_key(pitched_notes(prompt if prompt.num_notes else pair.reference))
     num_bars = len(score.bar_starts())
     new = bar_notes(score)
     new[:, 0] += first
@@ -129,6 +177,50 @@ def describe(score: Score, pair: Pair) -> dict[str, float]:
         "pitch_class_entropy_4": pitch_class_entropy(score, 4),
         **{f"structureness_{name}": value for name, value in structure.items()},
         "notes_per_bar": score.num_notes / num_bars,
-        "in_key_share": in_key_share(score, pair.key()),
+        "in_key_share": in_key_share(score, key),
         "repeated_bars": repeated_bar_share(bar_similarities(events[:, :3]), first),
     }
+
+
+def compare_continuations(continuations: Sequence[Continuation]) -> Comparisons:
+    """Return comparisons of continuations with the originals, by descriptors and style.
+
+    Descriptors are compared with the music that follows the prompt in the original. The style is
+    compared with the whole original; its baseline is the similarity of unrelated pieces.
+    """
+    pairs = []
+    for continuation in continuations:
+        prompt, music = continuation.prompt, continuation.new_on_grid
+        beats = prompt.end_tick / TICKS_PER_BEAT
+        pairs.append(Pair(prompt.name, prompt.name, music, prompt.piece, beats))
+    parts = {pair.name: pair.original_continuation() for pair in pairs}
+    generated, originals = {}, {}
+    for pair in pairs:
+        generated[pair.name] = _describe_with_voices(pair.continuation, pair)
+        originals[pair.name] = _describe_with_voices(parts[pair.name], pair)
+    comparisons = {}
+    for key, measure in COMPARED.items():
+        values, baseline = (
+            {piece: each.get(key, np.nan) for piece, each in described.items()}
+            for described in (generated, originals)
+        )
+        comparisons[measure, ORIGINALS] = values, baseline
+    pieces = {pair.name: pair.reference for pair in pairs}
+    anchors = anchor_similarities(parts.items(), style_labels(pieces), pieces.__getitem__)
+    for profile, by_anchor in anchors.items():
+        values = {
+            pair.name: style_similarity(pair.continuation, pair.reference, profile)
+            for pair in pairs
+        }
+        unrelated = dict(zip(pieces, by_anchor[UNRELATED], strict=True))
+        comparisons[SIMILARITIES[profile], UNRELATED_PIECES] = values, unrelated
+    return comparisons
+
+
+def _describe_with_voices(score: Score, pair: Pair) -> dict[str, float]:
+    """Return what `describe` returns, with measures of part writing if there are four voices."""
+    values = describe(score, pair)
+    if not any(track.is_drum for track in score.tracks):
+        with suppress(UserError):  # it is not in four voices
+            values |= four_voices(score)
+    return values

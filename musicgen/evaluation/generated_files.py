@@ -2,20 +2,15 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from musicgen.evaluation.names import (
-    MATCH_SOURCE,
-    PIECE_MEASURES,
-    SIMILARITY_MEANINGS,
-    TRAINING_MATCH,
-)
-from musicgen.evaluation.originality import TrainingMatches
 from musicgen.evaluation.references import MANIFEST
+from musicgen.evaluation.verdict import TRAINING_MATCH
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, WrittenFile
 from musicgen.generation.kept_parts import is_chord
@@ -25,15 +20,29 @@ from musicgen.generation.prompt import Prompt
 from musicgen.metrics.originality import Match
 from musicgen.metrics.style import SIMILARITIES, style_similarity
 from musicgen.midi import TICKS_PER_BEAT, Score, loads, without_suffix
-from musicgen.report import Mark, ReportPiece
+from musicgen.report import ReportPiece
 from musicgen.text import pluralize
 from musicgen.tokenization.quantization import to_grid
+
+MATCH_SOURCE = "match found in"
+"""Place of the longest match with the training set, in the manifest and the report."""
+
+SIMILARITY_MEANINGS = {
+    SIMILARITIES["onset_duration"]: "rhythm (where notes begin in a bar, and how long they last)",
+    SIMILARITIES["time_pitch"]: "melody and harmony (the interval of two notes, and their lag)",
+    SIMILARITIES["onset_velocity"]: "accents (where notes begin in a bar, and how loud they are)",
+    SIMILARITIES["onset_drum"]: "drum patterns (which drums are struck where in a bar)",
+}
+"""What each similarity compares."""
+
+PIECE_MEASURES = (*SIMILARITY_MEANINGS, TRAINING_MATCH, MATCH_SOURCE)
+"""The measures that the report shows per piece."""
 
 MAX_STEM_BYTES = 200  # of the name of a file; most file systems allow 255 bytes for all of it
 
 
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[Prompt, int], str]:
-    """Return a unique file name PROMPT_SAMPLE.mid for each prompt and sample."""
+    """Return a unique file name PROMPT_SAMPLE.mid per prompt and sample."""
     names: dict[tuple[Prompt, int], str] = {}
     stems: Counter[str] = Counter()
     for prompt in prompts:
@@ -53,7 +62,7 @@ def write_manifest(
     settings: dict[str, Any],
     provenance: dict[str, Any],
     notices: list[str],
-    matches: TrainingMatches | None = None,
+    matches: Mapping[str, Match] | None = None,
 ) -> list[ReportPiece]:
     """Write the manifest of a folder; return the pieces of the report.
 
@@ -64,7 +73,7 @@ def write_manifest(
         provenance: `tokenizer`, the configuration of the tokenizer, and `references`, the place of
             the prompts. With these, evaluate.py reads the originals as the model does.
         notices: notices about all pieces.
-        matches: longest matches with the training set; None: not searched.
+        matches: longest matches with the training set, by file name; None: not searched.
     """
     entries, shown = [], []
     for file, (continuation, written) in pieces.items():
@@ -72,9 +81,12 @@ def write_manifest(
         entry = _manifest_entry(continuation, score)
         marks = []
         if matches:
-            match = matches.generated[file]
+            match = matches[file]
             entry |= {TRAINING_MATCH: match.num_notes, MATCH_SOURCE: match.description}
-            marks = _match_marks(match, prompt_end, score.ticks_per_beat)
+            if match.num_notes:
+                beats = match.first_beat, match.last_beat
+                first, last = (prompt_end + round(x * score.ticks_per_beat) for x in beats)
+                marks.append((first, last, f"{match.num_notes} notes as in {match.source}"))
         ends = {"prompt end": prompt_end, "prompt beats": prompt.end_tick / TICKS_PER_BEAT}
         entries.append({"file": file, **ends, **entry})
         audio = Path(file).with_suffix(".wav").name
@@ -117,15 +129,6 @@ def with_prompt_chords(score: Score, continuation: Continuation, prompt_end: int
     return replace(score, markers=sorted([*found, *score.markers]))
 
 
-def _match_marks(match: Match, prompt_end: int, ticks_per_beat: int) -> list[Mark]:
-    """Return a mark for the longest match with the training set; []: there is no match."""
-    if not match.num_notes:
-        return []
-    first = prompt_end + round(match.first_beat * ticks_per_beat)
-    last = prompt_end + round(match.last_beat * ticks_per_beat)
-    return [Mark(first, last, f"{match.num_notes} notes as in {match.source}")]
-
-
 def _manifest_entry(continuation: Continuation, written: Score) -> dict[str, Any]:
     """Return the entry of a piece in the manifest.
 
@@ -135,8 +138,7 @@ def _manifest_entry(continuation: Continuation, written: Score) -> dict[str, Any
         written: the score of the MIDI file.
     """
     prompt, new = continuation.prompt, continuation.new_on_grid
-    last_onsets = [int(track.notes["onset"].max(initial=0)) for track in written.tracks]
-    last_onset = max(last_onsets, default=0)
+    last_onset = written.notes["onset"].max(initial=0)
     entry: dict[str, Any] = {
         "prompt": prompt.name,
         "sample": continuation.sample,

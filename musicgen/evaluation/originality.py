@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,15 +10,13 @@ from musicgen.console import log, track
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import read_manifest, read_pieces
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.runs import Inputs, open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.originality import GRID, Match, MatchIndex, Notes, match_notes
 from musicgen.midi import Score
 from musicgen.report.tables import TableRow, write_csv
 
-MAX_HELD_OUT = 100  # largest number of held-out pieces in the comparison of a report
 MAX_TOKENS = 20_000_000  # the largest training set that `originality=auto` searches: 10 seconds
 
 
@@ -37,45 +34,40 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     manifest = read_manifest(folder)
     model = load(manifest.checkpoint or inputs.checkpoint)
     data = open_training_data(model, inputs.root)
-    pieces = read_pieces(folder, model.tokenizer)
-    scores = {file: piece.continuation for file, piece in pieces.items()}
-    matches = training_matches(data, scores, inputs.max_pieces)
+    pieces = read_pieces(folder, manifest)
+    new = {file: continuation for file, (*_, continuation) in pieces.items()}
+    matches, held_out, size = training_matches(data, new, inputs.max_pieces)
     details = []
-    for file, match in matches.generated.items():
-        piece = pieces[file]
-        tick = piece.prompt_end + round(match.first_beat * piece.score.ticks_per_beat)
-        bar = int(np.searchsorted(piece.score.bar_starts(), tick, side="right"))
-        details.append({"piece": file, "bar": bar, **match._asdict()})
-    write_csv(details, out / "originality_matches.csv")
-    file, longest = max(matches.generated.items(), key=lambda item: item[1].num_notes)
-    log(f"longest match: {longest.num_notes} notes of {file}, in {longest.description}")
     rows: list[TableRow] = []
-    for file, match in matches.generated.items():
-        row = {"pieces": "generated", "size": matches.size, "piece": file}
-        rows.append({**row, "original": pieces[file].original, "value": match.num_notes})
-    for name, match in matches.held_out.items():
-        row = {"pieces": "held-out", "size": matches.size, "piece": name}
-        rows.append({**row, "original": name, "value": match.num_notes})
+    for file, match in matches.items():
+        original, entry, score, _ = pieces[file]
+        tick = entry["prompt end"] + round(match.first_beat * score.ticks_per_beat)
+        bar = int(np.searchsorted(score.bar_starts(), tick, side="right"))
+        details.append({"piece": file, "bar": bar, **match._asdict()})
+        row = {"pieces": "generated", "size": size, "piece": file, "original": original}
+        rows.append({**row, "value": match.num_notes})
+    write_csv(details, out / "originality_matches.csv")
+    file, longest = max(matches.items(), key=lambda item: item[1].num_notes)
+    log(f"longest match: {longest.num_notes} notes of {file}, in {longest.description}")
+    for name, match in held_out.items():
+        row = {"pieces": "held-out", "size": size, "piece": name, "original": name}
+        rows.append({**row, "value": match.num_notes})
     return rows
-
-
-class TrainingMatches(NamedTuple):
-    """The longest matches of pieces with a training set, by name."""
-
-    generated: Mapping[str, Match]
-    held_out: Mapping[str, Match]
-    size: int  # notes to which held-out pieces are cut: the median of the generated pieces
 
 
 def training_matches(
     data: EncodedCorpus, scores: Mapping[str, Score], max_held_out: int | None
-) -> TrainingMatches:
+) -> tuple[dict[str, Match], dict[str, Match], int]:
     """Return the longest matches of scores, and of held-out pieces, with a training set.
 
     Args:
         data: the corpus of the training set.
         scores: generated pieces, by name.
         max_held_out: number of validation and test pieces to use, evenly spaced; None: all.
+
+    Returns:
+        Matches of scores and of held-out pieces, by name, and the size in notes of the cut held-out
+        pieces: the median of the scores.
     """
     tokenizer, cache = data.tokenizer, data.cache
 
@@ -101,7 +93,7 @@ def training_matches(
         # Longer music has longer matches. Pieces are therefore cut to equal size, in the middle.
         middle = notes[max(0, len(notes) - size) // 2 :][:size]
         held_out[cache.names[i]] = index.longest_match(middle)
-    return TrainingMatches(generated, held_out, size)
+    return generated, held_out, size
 
 
 def searchable_training_data(

@@ -1,66 +1,63 @@
-"""The measure `position_loss`: loss by position, within the training length and beyond."""
-
-from __future__ import annotations
+"""Losses of models on pieces, by position, note and bar, and the measure `position_loss`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from torch.nn import functional as F
 
-from musicgen.console import log
-from musicgen.evaluation.comparison import Comparison, run_differences
-from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.losses import (
-    UNITS,
-    Losses,
-    Pieces,
-    last_position,
-    losses_by_unit,
-    piece_losses,
-    trigram_losses,
-)
-from musicgen.evaluation.names import TRIGRAM
-from musicgen.evaluation.runs import load_runs, name_runs
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.console import log, track
+from musicgen.data.preparation import EncodedCorpus
+from musicgen.evaluation.runs import Inputs, load_runs, name_runs, open_training_data
+from musicgen.evaluation.verdict import TRIGRAM, run_differences
 from musicgen.files import write_json
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.position_loss import (
-    LossSummary,
     length_summaries,
     loss_curve,
+    loss_summary,
     range_means,
     unit_values,
+    witten_bell_losses,
 )
+from musicgen.metrics.repeated_bars import bar_similarities, new_and_repeated_bars
+from musicgen.models import Transformer
 from musicgen.position import SPE
+from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow, without_nan, write_csv
 from musicgen.text import pluralize
+from musicgen.tokenization.coordinates import Coordinates
 from musicgen.validation import check_float, check_int
 
 FACTORS = (1.5, 2.0, 4.0)  # ends of the ranges of positions, in training lengths
 
+FloatArray = NDArray[np.float64]
+Losses = list[FloatArray]
+"""Losses in nats of each piece: [draws, L] for one run, [seeds, draws, L] for several seeds."""
 
-class Measured(NamedTuple):
-    """The losses of one run with one number of realizations."""
+Unit = Literal["note", "bar", "token of new bars", "token of repeated bars"]
 
-    group: str  # the same for runs that differ only in their seeds
-    realizations: Any  # R of SPE; "exact" for R → ∞; None for another encoding
-    losses: Losses
-    training_length: int
-    pieces: Pieces
-    vocabulary: str  # hash of the vocabulary
 
-    @classmethod
-    def of(cls, model: MusicModel, group: str, losses: Losses, pieces: Pieces) -> Measured:
-        """Return the record of a model in a group, from its losses on pieces."""
-        position = model.model.position
-        realizations = (position.num_realizations or "exact") if isinstance(position, SPE) else None
-        vocabulary = model.content.vocabulary_hash
-        return cls(group, realizations, losses, model.training_length, pieces, vocabulary)
+class Pieces(NamedTuple):
+    """Pieces of a corpus, whose tokens up to a position are measured."""
+
+    data: EncodedCorpus
+    indices: Sequence[int]  # in the cache of the corpus
+    length: int  # number of positions to measure
+
+    def by_name(self, values: FloatArray) -> dict[str, float]:
+        """Return the mean over seeds and draws, [pieces, seeds, draws], by the names of pieces."""
+        names = [self.data.cache.names[index] for index in self.indices]
+        return dict(zip(names, values.mean((1, 2)).tolist(), strict=True))
+
+
+Groups = dict[tuple[str, Any], tuple[MusicModel, Pieces, list[Losses]]]
+"""By the name of a group of runs and R: a model, the pieces, and the losses of all runs."""
 
 
 def position_loss(
@@ -72,7 +69,7 @@ def position_loss(
     their seeds have one row with their mean and the deviation over seeds. The trigram model is
     interpolated (Witten-Bell) and fitted to the training pieces.
 
-    `position_loss.json` has the table, the loss by position, and both for each run, as in Liutkus
+    `position_loss.json` has the table, the loss by position, and both per run, as in Liutkus
     et al. 2021, figures 3 and 14 and table 6. `position_loss.png` and `.pdf` are plots of the loss
     by position. `position_loss_differences.csv` has the differences between each two groups of
     runs, paired by piece.
@@ -91,124 +88,209 @@ def position_loss(
     count = pluralize(len(indices), f"pieces of {inputs.split}")
     log(f"{count}, up to {max_factor:g} times the training length")
     shared = Pieces(data, indices, min(last_position(model, max_factor) for model in models))
-    measured: list[Measured] = []
-    results_of_runs: list[TableRow] = []
-    numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
-    for path, trained_model, name in zip(
-        inputs.checkpoints, models, name_runs(models), strict=True
-    ):
-        for number in numbers:
-            model = _with_realizations(trained_model, number, inputs.seed)
-            pieces = Pieces(data, indices, last_position(model, max_factor))
-            losses = piece_losses(
-                model, pieces, seed=inputs.seed, name=name.name, num_draws=num_draws
-            )
-            result = Measured.of(model, name.group, losses, pieces)
-            measured.append(result)
-            run = {"checkpoint": path, "name": name.name, "seed": model.content.config.get("seed")}
-            rows = _rows(result, _by_unit(result, shared))
-            results_of_runs.append({**run, **_curve(result), "rows": rows})
-    pieces = Pieces(data, indices, last_position(models[0], max_factor))
-    measured.append(_trigram(models[0], pieces))
-    groups = _over_seeds(measured)
-    units = [_by_unit(group, shared) for group in groups]
-    rows = [row for each in zip(groups, units, strict=True) for row in _rows(*each)]
-    curves = [_curve(group) for group in groups]
-    length = models[0].training_length
+    results, groups = _measure_runs(inputs, models, shared, num_draws, num_realizations, max_factor)
+    rows, curves = [], []
+    values: dict[str, dict[str, dict[str, float]]] = {}  # by group, measure and piece
+    for (group, realizations), (model, pieces, runs) in groups.items():
+        losses = [np.stack(seeds) for seeds in zip(*runs, strict=True)]
+        run = {"run": group, "R": realizations}
+        result, by_unit = _result(run, model, pieces, shared, losses)
+        rows += result.pop("rows")
+        curves.append(result)
+        if group != TRIGRAM:
+            label = group if realizations is None else f"{group}, R = {realizations}"
+            measures = _by_range(model, pieces, losses) | by_unit
+            values[label] = {name: pieces.by_name(each) for name, each in measures.items()}
     for suffix in ("png", "pdf"):
-        plot_loss_curves(curves, out / f"position_loss.{suffix}", training_length=length)
-    content = {"rows": rows, "curves": curves, "runs": results_of_runs}
+        path = out / f"position_loss.{suffix}"
+        plot_loss_curves(curves, path, training_length=models[0].training_length)
+    content = {"rows": rows, "curves": curves, "runs": results}
     write_json(out / "position_loss.json", without_nan(content))
-    differences = _differences(groups[:-1], units[:-1], seed=inputs.seed)
+    vocabularies = len(values) * [models[0].content.vocabulary_hash]
+    differences = run_differences(values, vocabularies, seed=inputs.seed)
     write_csv(differences, out / "position_loss_differences.csv")
     return rows
 
 
-def _with_realizations(model: MusicModel, number: Any, seed: int) -> MusicModel:
-    """Return a model with another number of SPE's realizations; the same one for `trained`."""
-    return model if number == "trained" else model.with_realizations(number, seed=seed)
+def _measure_runs(
+    inputs: Inputs,
+    models: Sequence[MusicModel],
+    shared: Pieces,
+    num_draws: int,
+    num_realizations: Any,
+    max_factor: float,
+) -> tuple[list[TableRow], Groups]:
+    """Return the results of each run, and the losses by group, of the trigram model as well."""
+    results: list[TableRow] = []
+    groups: Groups = {}
+    numbers = num_realizations if isinstance(num_realizations, list) else [num_realizations]
+    names = name_runs(models)
+    for path, trained, (group, name) in zip(inputs.checkpoints, models, names, strict=True):
+        pieces = shared._replace(length=last_position(trained, max_factor))
+        for number in numbers:
+            model = trained
+            if number != "trained":
+                model = trained.with_realizations(number, seed=inputs.seed)
+            losses = piece_losses(model, pieces, seed=inputs.seed, name=name, num_draws=num_draws)
+            position, realizations = model.model.position, None
+            if isinstance(position, SPE):
+                realizations = position.num_realizations or "exact"
+            groups.setdefault((group, realizations), (model, pieces, []))[2].append(losses)
+            run = {"run": group, "R": realizations}
+            result, _ = _result(run, model, pieces, shared, losses)
+            about = {"checkpoint": path, "name": name, "seed": model.content.config.get("seed")}
+            results.append({**about, **result})
+    pieces = shared._replace(length=last_position(models[0], max_factor))
+    groups[TRIGRAM, None] = models[0], pieces, [trigram_losses(pieces)]
+    return results, groups
 
 
-def _trigram(model: MusicModel, pieces: Pieces) -> Measured:
-    """Return the losses of the trigram model, in the ranges of a model's training length."""
-    measured = Measured.of(model, TRIGRAM, trigram_losses(pieces), pieces)
-    return measured._replace(realizations=None)
-
-
-def _over_seeds(measured: Sequence[Measured]) -> list[Measured]:
-    """Return one record for each group and number of realizations: losses [seeds, draws, L]."""
-    groups: dict[tuple[str, Any], list[Measured]] = {}
-    for each in measured:
-        groups.setdefault((each.group, each.realizations), []).append(each)
-    joined = []
-    for runs in groups.values():
-        by_piece = zip(*(run.losses for run in runs), strict=True)
-        losses = [np.stack(seeds) for seeds in by_piece]
-        joined.append(runs[0]._replace(losses=losses))
-    return joined
-
-
-def _by_unit(measured: Measured, shared: Pieces) -> dict[str, NDArray[np.float64]]:
-    """Return `unit_values` of each unit, [pieces, seeds, draws], by the names of the measures.
+def _result(
+    run: TableRow, model: MusicModel, pieces: Pieces, shared: Pieces, losses: Losses
+) -> tuple[TableRow, dict[str, FloatArray]]:
+    """Return the loss of a run or of a group by position, with its rows, and by unit.
 
     Args:
-        shared: the pieces up to the last position of all models.
+        run: the columns with its name.
+        pieces: up to the last position of the model.
+        shared: up to the last position of all models.
+
+    Returns:
+        The columns, `loss_curve` and `rows`, a row per range of positions and per unit.
+        And `unit_values` of each unit, [pieces, seeds, draws], by the names of the measures.
     """
-    return {
-        f"nats per {unit}": unit_values(*losses_by_unit(measured.losses, shared, unit))
-        for unit in UNITS
+    trained = model.training_length
+    by_unit = {
+        f"nats per {unit}": unit_values(*losses_by_unit(losses, shared, unit))
+        for unit in get_args(Unit)
     }
+    factors = [factor for factor in FACTORS if factor * trained <= pieces.length]
+    summaries = length_summaries(losses, trained, factors)
+    summaries |= {name: loss_summary(values) for name, values in by_unit.items()}
+    rows = [{**run, "part": part, **each} for part, each in summaries.items()]
+    return {**run, **curve_of(losses, trained), "rows": rows}, by_unit
 
 
-def _rows(measured: Measured, by_unit: Mapping[str, NDArray[np.float64]]) -> list[TableRow]:
-    """Return a row for each range of positions and for each unit."""
-    reached, trained = measured.pieces.length, measured.training_length
-    factors = [factor for factor in FACTORS if factor * trained <= reached]
-    summaries = length_summaries(measured.losses, trained, factors)
-    summaries |= {name: LossSummary.of_runs(values) for name, values in by_unit.items()}
-    run = {"run": measured.group, "R": measured.realizations}
-    return [{**run, "part": part, **asdict(each)} for part, each in summaries.items()]
+def last_position(model: MusicModel, max_factor: float) -> int:
+    """Return the number of positions to measure: at most `max_factor` training lengths."""
+    length = round(max_factor * model.training_length)
+    return min(length, model.model.position.max_length or length)
 
 
-def _differences(
-    measured: Sequence[Measured],
-    units: Sequence[Mapping[str, NDArray[np.float64]]],
-    *,
-    seed: int,
-) -> list[TableRow]:
-    """Return the differences between each two groups of runs, paired by piece.
+def piece_losses(
+    model: MusicModel, pieces: Pieces, *, seed: int, name: str, num_draws: int = 1
+) -> Losses:
+    """Return the losses of a model on pieces.
 
-    Losses per token are compared between equal ranges of positions only.
+    Args:
+        seed: seed of the noise of the positional encoding.
+        name: title of the progress bar.
+        num_draws: number of draws of this noise per piece.
     """
-    comparisons: dict[str, list[Comparison]] = {}
-    for each, by_unit in zip(measured, units, strict=True):
-        values: dict[str, NDArray[np.float64]] = {}
-        trained = each.training_length
-        for start, factor in ((0, 1.0), *((trained, factor) for factor in FACTORS)):
-            end = round(factor * trained)
-            if end <= each.pieces.length:
-                name = f"nats per token, positions {start:,} to {end:,}"
-                values[name] = range_means(each.losses, start, end)
-        values |= by_unit
-        names = [each.pieces.data.cache.names[index] for index in each.pieces.indices]
-        realizations = "" if each.realizations is None else f", R = {each.realizations}"
-        comparisons[each.group + realizations] = [
-            Comparison(measure, dict(zip(names, losses.mean((1, 2)), strict=True)), "", {})
-            for measure, losses in values.items()
-        ]
-    return run_differences(comparisons, [each.vocabulary for each in measured], seed=seed)
+    cache = pieces.data.cache
+    losses: Losses = []
+    for index in track(pieces.indices, name):
+        tokens = cache[index][: pieces.length + 1]
+        nats = position_losses(
+            model.model,
+            tokens,
+            NoiseKey((seed, RandomStream.EVALUATION, index)),
+            positions=model.positions(tokens, cache.bar_lengths[index]),
+            num_draws=num_draws,
+        )
+        losses.append(nats)
+    return losses
 
 
-def _curve(measured: Measured) -> TableRow:
-    """Return the loss by position of a group of runs, as plain lists."""
-    run = {"run": measured.group, "R": measured.realizations}
-    return {**run, **curve_of(measured.losses, measured.training_length)}
+def trigram_losses(pieces: Pieces) -> Losses:
+    """Return the losses on pieces of a trigram model that is fitted to the training pieces."""
+    data = pieces.data
+    training = [data.cache[index] for index in data.split("train")]
+    tokens = [data.cache[index][: pieces.length + 1] for index in pieces.indices]
+    losses = witten_bell_losses(len(data.tokenizer.vocabulary), training, tokens)
+    return [each[None, 1:] for each in losses]
+
+
+@torch.inference_mode()
+def position_losses(
+    model: Transformer,
+    tokens: NDArray[np.int64],
+    noise: NoiseKey,
+    *,
+    positions: NDArray[np.int64] | None = None,
+    num_draws: int = 1,
+) -> FloatArray:
+    """Return the cross-entropy in nats of each token given the tokens before it.
+
+    Args:
+        model: causal, in evaluation mode.
+        tokens: a piece [L + 1].
+        noise: noise key of the positional encoding; each draw folds in its number. Random features
+            are not drawn again.
+        positions: [L + 1, P]; None: token indices.
+        num_draws: number of passes with different noise. Without noise, there is one pass.
+
+    Returns:
+        [num_draws, L], or [1, L] without noise. Entry n is the loss of token n + 1.
+    """
+    device = next(model.parameters()).device
+    ids = torch.from_numpy(tokens).to(device)
+    inputs = None if positions is None else torch.from_numpy(positions[None, :-1]).to(device)
+    has_noise = model.position.relative == "expected"
+    losses = []
+    for draw in range(num_draws if has_noise else 1):
+        logits = model(ids[None, :-1], positions=inputs, noise=noise.fold(draw))[0]
+        losses.append(F.cross_entropy(logits.float(), ids[1:], reduction="none"))
+    return torch.stack(losses).cpu().double().numpy()
+
+
+def losses_by_unit(losses: Losses, pieces: Pieces, unit: Unit) -> tuple[Losses, list[int]]:
+    """Return the losses of the tokens that belong to units, and the number of units per piece.
+
+    Notes are counted by `Tokenizer.num_notes`. End tokens belong to no unit. The last bar belongs
+    to no unit if `pieces.length` cuts it. Repeated bars are like a bar at least `MIN_LAG` bars
+    earlier, and new bars are like no earlier bar.
+    """
+    tokenizer, cache = pieces.data.tokenizer, pieces.data.cache
+    coordinates = Coordinates(tokenizer)
+    selected, counts = [], []
+    for index, nats in zip(pieces.indices, losses, strict=True):
+        bar_length = cache.bar_lengths[index]
+        tokens = tokenizer.until_end(cache[index][: pieces.length + 1])
+        if unit != "note" and len(tokens) > pieces.length:  # the first bar is always included
+            bars = coordinates.of(tokens, ("bar",), bar_length=bar_length)[:, 0]
+            tokens = tokens[(bars < bars.max()) | (bars == 0)]
+        mask = np.ones(len(tokens) - 1, bool)
+        if unit == "note":
+            count = tokenizer.num_notes(tokens)
+        elif unit == "bar":
+            count = len(tokenizer.bar_starts(tokens, bar_length))
+        else:
+            events = coordinates.of(tokens, ("bar", "beat", "pitch"), bar_length=bar_length)
+            notes, bars = events[coordinates.values["pitch"][tokens] >= 0], events[1:, 0]
+            similarities = bar_similarities(notes, int(bars.max(initial=0)) + 1)
+            is_new, is_repeated = new_and_repeated_bars(similarities)
+            mask = (is_new if unit == "token of new bars" else is_repeated)[bars]
+            count = int(mask.sum())
+        selected.append(nats[..., : len(mask)][..., mask])
+        counts.append(count)
+    return selected, counts
+
+
+def _by_range(model: MusicModel, pieces: Pieces, losses: Losses) -> dict[str, FloatArray]:
+    """Return the mean losses in ranges of positions, [pieces, seeds, draws], by measure."""
+    trained, values = model.training_length, {}
+    for start, factor in ((0, 1.0), *((trained, factor) for factor in FACTORS)):
+        end = round(factor * trained)
+        if end <= pieces.length:
+            name = f"nats per token, positions {start:,} to {end:,}"
+            values[name] = range_means(losses, start, end)
+    return values
 
 
 def curve_of(losses: Losses, training_length: int) -> TableRow:
-    """Return `loss_curve` as plain lists, with 16 buckets up to the training length."""
-    curve = loss_curve(losses, max(1, training_length // 16))
-    return {name: column.tolist() for name, column in curve.items()}
+    """Return `loss_curve` with 16 buckets up to the training length."""
+    return loss_curve(losses, max(1, training_length // 16))
 
 
 def plot_loss_curves(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 from musicgen import load
 from musicgen.console import log
 from musicgen.errors import UserError
-from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.runs import Inputs, open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.attention_invariance import half_width, monotonicity
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
@@ -24,7 +22,7 @@ from musicgen.report.tables import TableRow, write_csv
 def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
     """Return the half width and the monotonicity of positional kernels, spans and decays.
 
-    There is a row for each layer and head. Lags are along one coordinate, and 0 in the others. The
+    There is a row per layer and head. Lags are along one coordinate, and 0 in the others. The
     profiles (`PositionKernel`) are plotted and written to `position_kernels.csv`. Monotonicity is
     computed up to the training length as in Wang et al. (2021): it is 0 if a profile never
     increases with the lag, and 1 if it always does.
@@ -51,19 +49,17 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
             same = {"length": length, "relative": kernel.relative}
             backward = kernel.profile[..., -first:].astype(np.float64)  # at the lags 0, 1, …
             rounding = 1e-6 * np.abs(backward).max(-1)
-            trained = backward[..., None, :length]
-            properties = {
-                "half width": half_width(np.abs(backward)),
-                "monotonicity": monotonicity(trained, rounding),
-            }
-            columns: dict[str, NDArray[Any]] = {"lag": lags}
-            for layer, head in np.ndindex(kernel.profile.shape[:2]):
-                values = {name: float(each[layer, head]) for name, each in properties.items()}
-                number = layer if len(kernel.profile) > 1 else "all"
-                rows.append({**names, "layer": number, "head": head, **same, **values})
-                columns[f"layer {number}, head {head}"] = kernel.profile[layer, head]
-            lines = zip(*(column.tolist() for column in columns.values()), strict=True)
-            profiles += [{**names, **dict(zip(columns, line, strict=True))} for line in lines]
+            widths = half_width(np.abs(backward))
+            increases = monotonicity(backward[..., None, :length], rounding)
+            lines: list[TableRow] = [{**names, "lag": lag} for lag in lags.tolist()]
+            for layer, head in np.ndindex(widths.shape):
+                number = layer if len(widths) > 1 else "all"
+                width, increase = float(widths[layer, head]), float(increases[layer, head])
+                row = {**names, "layer": number, "head": head, **same}
+                rows.append({**row, "half width": width, "monotonicity": increase})
+                for line, weight in zip(lines, kernel.profile[layer, head].tolist(), strict=True):
+                    line[f"layer {number}, head {head}"] = weight
+            profiles += lines
             drawings.append((kernel, coordinate, lags, length))
     plot_kernels(drawings, out / "position_properties.png")
     write_csv(profiles, out / "position_kernels.csv")
@@ -83,7 +79,7 @@ def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
 def plot_kernels(
     drawings: Sequence[tuple[PositionKernel, str, NDArray[np.int64], int]], path: str | Path
 ) -> None:
-    """Plot the profiles of kernels (columns) by layer (rows), with a line for each head.
+    """Plot the profiles of kernels (columns) by layer (rows), with a line per head.
 
     Args:
         drawings: kernels, each with the coordinate of its lags, the lags, and the training length.

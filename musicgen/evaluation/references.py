@@ -1,9 +1,8 @@
-"""Generated pieces, the originals from which their prompts were taken, and pairs of both."""
+"""Generated pieces, the originals of their prompts, and pairs of both."""
 
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -12,8 +11,7 @@ from musicgen import load
 from musicgen.checkpoints import build
 from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError, errors_name
-from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.training_data import open_training_data, piece_readers
+from musicgen.evaluation.runs import Inputs, open_training_data, piece_readers
 from musicgen.files import read_json
 from musicgen.generation.make_prompt import FROM_NOTHING, make_prompt
 from musicgen.generation.signatures import on_grid
@@ -23,11 +21,9 @@ from musicgen.midi import (
     file_of,
     find_music,
     music_name,
-    pitched_notes,
     read,
     without_suffix,
 )
-from musicgen.midi.key import Key, find_key
 from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
@@ -51,18 +47,8 @@ class Manifest(NamedTuple):
     checkpoint: str | None = None  # checkpoint of the model, if it still exists
 
 
-class GeneratedPiece(NamedTuple):
-    """A file in a folder of generated music."""
-
-    original: str  # name of the prompt; without a prompt, name of the file
-    score: Score
-    prompt_end: int  # tick at which the prompt ends
-    continuation: Score  # the music after it, on the grid of the tokenizer if that is known
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A continuation and the original, the piece from which its prompt was taken."""
+class Pair(NamedTuple):
+    """A continuation and the original: the piece that its prompt begins."""
 
     file: str  # name of the generated file
     name: str  # name of the original
@@ -74,16 +60,6 @@ class Pair:
     def prompt_end(self) -> int:
         """Tick of the original at which the prompt ends."""
         return round(self.prompt_beats * self.reference.ticks_per_beat)
-
-    def prompt(self) -> tuple[Score, int]:
-        """Return the prompt and its number of bars."""
-        bars = self.reference.bar_starts() < self.prompt_end
-        return self.reference.clip(0, self.prompt_end), int(bars.sum())
-
-    def key(self) -> Key | None:
-        """Return the key of the prompt; without a prompt, the key of the whole original."""
-        prompt, _ = self.prompt()
-        return find_key(pitched_notes(prompt if prompt.num_notes else self.reference))
 
     def original_continuation(self) -> Score:
         """Return the music of the original after the prompt, as long as the continuation."""
@@ -161,38 +137,48 @@ def default_measure(inputs: Inputs) -> str:
     manifest = read_manifest(Path(generated).expanduser())
     if not references:
         return "style" if manifest.references else "descriptors"
-    pieces = manifest.pieces
-    prompts = [pieces.get(file, {}).get("prompt", file) for file in prompt_files(generated)]
-    stems = {_stem(name) for name in prompts}
-    reference_stems = {_stem(name) for name in prompt_files(references)}
-    return "style" if stems & reference_stems else "descriptors"
+    prompts = [
+        manifest.pieces.get(file, {}).get("prompt", file) for file in prompt_files(generated)
+    ]
+    stems = {_stem(name) for name in prompts} & {_stem(name) for name in prompt_files(references)}
+    return "style" if stems else "descriptors"
 
 
-def read_pieces(folder: Path, tokenizer: Tokenizer | None) -> dict[str, GeneratedPiece]:
+def read_pieces(
+    folder: Path, manifest: Manifest
+) -> dict[str, tuple[str, dict[str, Any], Score, Score]]:
     """Return the pieces of a folder, by file name.
 
     Files that cannot be read are left out with a warning.
 
+    Returns:
+        Per file: the name of the prompt, or of the file without a prompt; the entry of the
+        manifest; the score; and the music after the prompt, on the grid of the tokenizer if that
+        is known.
+
     Raises:
         UserError: no file can be read.
     """
-    found: dict[str, GeneratedPiece] = {}
+    found = {}
     skipped: list[str] = []
-    entries = read_manifest(folder).pieces
     for path in find_music(folder):
         file = path.relative_to(folder).as_posix()
-        entry = entries.get(file, {})
-        prompt, end = entry.get("prompt", file), entry.get("prompt end", 0)
-        original = file if prompt == FROM_NOTHING else prompt
+        entry = {
+            "prompt": file,
+            "prompt end": 0,
+            "prompt beats": 0,
+            **manifest.pieces.get(file, {}),
+        }
         try:
             score = read(path)
-            continuation = score.clip(end, score.end + 1)
-            if tokenizer is not None:
-                continuation = on_grid(tokenizer, continuation)
+            continuation = score.clip(entry["prompt end"], score.end + 1)
+            if manifest.tokenizer is not None:
+                continuation = on_grid(manifest.tokenizer, continuation)
         except UserError as error:
             skipped.append(f"left out: {file}: {str(error).removeprefix(f'{path}: ')}")
             continue
-        found[file] = GeneratedPiece(original, score, end, continuation)
+        original = file if entry["prompt"] == FROM_NOTHING else entry["prompt"]
+        found[file] = original, entry, score, continuation
     warn_of_first(skipped, NUM_SKIPPED_SHOWN)
     if not found:
         raise UserError(f"{folder}: no file can be read")
@@ -239,19 +225,16 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     originals = open_originals(inputs, manifest)
     pairs: list[Pair] = []
     skipped: list[str] = []
-    for file, piece in read_pieces(folder, manifest.tokenizer).items():
-        entry = manifest.pieces.get(file, {})
-        prompt = entry.get("prompt", file)
+    for file, (_, entry, _, continuation) in read_pieces(folder, manifest).items():
         try:
-            if prompt == FROM_NOTHING:
+            if entry["prompt"] == FROM_NOTHING:
                 raise UserError("generated without a prompt")
-            name = find_original(prompt, originals)
-            reference = originals[name]()
+            name = find_original(entry["prompt"], originals)
+            pair = Pair(file, name, continuation, originals[name](), entry["prompt beats"])
         except UserError as error:
             skipped.append(f"{file}: {error}")
             continue
-        beats = entry.get("prompt beats", 0)
-        pairs.append(Pair(file, name, piece.continuation, reference, beats))
+        pairs.append(pair)
     if not pairs:
         raise UserError(
             f"no file has an original: {skipped[0]} (1 of {len(skipped)}); give references=DIR, a "

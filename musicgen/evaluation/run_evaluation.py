@@ -1,92 +1,82 @@
 """The measure `evaluation` of one or several runs: losses, continuations and a verdict."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from musicgen import load
-from musicgen.console import log
+from musicgen.console import log, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
+from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.evaluation.comparison import Comparison, comparison_row, run_differences
-from musicgen.evaluation.continuations import (
-    ContinuationTask,
-    baseline_continuations,
-    compare_continuations,
-    continuation_request,
-    continue_prompts,
-    held_out_prompts,
-    original_pieces,
-    write_continuations,
-)
-from musicgen.evaluation.inputs import Inputs
-from musicgen.evaluation.losses import (
+from musicgen.evaluation.descriptors import compare_continuations
+from musicgen.evaluation.generated_files import file_names, write_manifest
+from musicgen.evaluation.originality import training_matches
+from musicgen.evaluation.position_loss import (
     Losses,
     Pieces,
+    curve_of,
     last_position,
     losses_by_unit,
     piece_losses,
+    plot_loss_curves,
     trigram_losses,
 )
-from musicgen.evaluation.names import (
+from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, SPLITS
+from musicgen.evaluation.runs import (
+    SAME_PIECES,
+    Inputs,
+    Run,
+    open_runs,
+    piece_readers,
+    short_paths,
+    unequal_steps,
+)
+from musicgen.evaluation.verdict import (
     HELD_OUT_PIECES,
     INITIAL_WEIGHTS,
     NATS_PER_NOTE,
-    NATS_PER_TOKEN,
-    NATS_PER_TOKEN_BEYOND,
+    TRAINING_MATCH,
     TRAINING_PIECES,
     TRIGRAM,
+    Comparisons,
+    Judgement,
+    comparison_row,
+    judge,
+    judge_differences,
+    run_differences,
 )
-from musicgen.evaluation.position_loss import curve_of, plot_loss_curves
-from musicgen.evaluation.references import SPLITS
-from musicgen.evaluation.runs import SAME_PIECES, Run, open_runs, short_paths, unequal_steps
-from musicgen.evaluation.verdict import Judgement, judge, judge_differences
-from musicgen.files import write_json, write_text
-from musicgen.metrics.position_loss import unit_values
-from musicgen.metrics.summary import mean_of_valid
+from musicgen.files import write_bytes, write_json, write_text
+from musicgen.generation.continuation import Continuation
+from musicgen.generation.make_prompt import PROMPT_BARS
+from musicgen.generation.model import MusicModel
+from musicgen.generation.prompt import Prompt
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampler import Sampler
+from musicgen.metrics.position_loss import range_means, unit_values
+from musicgen.metrics.summary import Values
+from musicgen.midi import without_suffix
 from musicgen.report import ReportPiece, render_report, verdict_section
 from musicgen.report.tables import TableRow, readable, without_nan, write_csv
+from musicgen.text import pluralize
 from musicgen.validation import check_choice, check_int
 
 PAGE = "index.html"
 MAX_FACTOR = 2  # the last position that is measured, in training lengths
 MAX_SHOWN = 12  # largest number of pieces on a page of several models
 FEW_HELD_OUT = 12  # with fewer test pieces, the validation split is used as well
+MAX_HELD_OUT = 100  # largest number of held-out pieces whose longest matches are compared
+MAX_TOKENS = 4
+"""Limit on new tokens per bar, as a multiple of the tokens per bar of the longest prompt.
 
-
-class HeldOut(NamedTuple):
-    """The held-out pieces that all runs have."""
-
-    names: list[str]
-    split: str  # `test`, `val`, or words for both
-
-
-class Range(NamedTuple):
-    """The positions at which the losses of all runs are measured."""
-
-    training_length: int  # the shortest of all runs
-    last: int
-
-
-class RunResults(NamedTuple):
-    """The results of a run."""
-
-    comparisons: list[Comparison]
-    losses: Losses  # on held-out pieces
-    trigram_losses: Losses  # on the same pieces
+It is needed as a model that has learned little may not end its bars.
+"""
 
 
 def evaluation(
-    inputs: Inputs,
-    out: Path,
-    *,
-    num_prompts: int,
-    bars: int,
-    num_pieces: int,
-    baseline: str | None = None,
+    inputs: Inputs, out: Path, *, num_prompts: int, bars: int, num_pieces: int, baseline: str | None
 ) -> list[TableRow]:
     """Evaluate one or several runs: losses and continuations of held-out pieces, with a verdict.
 
@@ -107,37 +97,43 @@ def evaluation(
     check_int("bars", bars)
     check_int("num_pieces", num_pieces)
     runs = open_runs(inputs)
-    held_out = shared_held_out(runs, inputs.split)
-    positions = shared_positions(runs)
-    results: dict[str, RunResults] = {}
+    names, split = shared_held_out(runs, inputs.split)
+    num_pieces = inputs.max_pieces or num_pieces
+    trained = min(run.model.training_length for run in runs)
+    last = min(last_position(run.model, MAX_FACTOR) for run in runs)
+    compared: dict[str, Comparisons] = {}
+    losses: dict[str, Losses] = {}
     shown: list[ReportPiece] = []
     for number, run in enumerate(runs, start=1):
-        result = compare_losses(
-            run, held_out, positions, num_pieces=inputs.max_pieces or num_pieces, seed=inputs.seed
+        indices = run.indices(names)
+        measured = Pieces(run.data, evenly_spaced(indices, num_pieces), last)
+        comparisons, losses[run.name], of_trigram = compare_losses(
+            run, measured, trained, num_pieces, inputs.seed
         )
-        task = continuation_task(run, held_out, num_prompts, bars, seed=inputs.seed)
+        losses.setdefault(TRIGRAM, of_trigram)
+        prompts = held_out_prompts(run.model, run.data, evenly_spaced(indices, num_prompts))
+        request = continuation_request(run.model, prompts, bars, inputs.seed)
         folder = out / ("continuations" if len(runs) == 1 else f"continuations_{number}")
-        comparisons, pieces = evaluate_continuations(run, task, folder)
-        results[run.name] = result._replace(comparisons=result.comparisons + comparisons)
-        if len(runs) > 1:
-            pieces = with_label(pieces, run.name)
-        elif baseline is not None:
-            pieces = with_label(pieces, "this run")
+        of_music, pieces = evaluate_continuations(run, prompts, request, split, folder)
+        compared[run.name] = comparisons | of_music
+        if len(runs) > 1 or baseline is not None:
+            pieces = with_label(pieces, run.name if len(runs) > 1 else "this run")
         shown += pieces
         if baseline is not None:
             model = load(baseline).to(inputs.device)
-            pieces = baseline_continuations(model, run.data, task, out / "baseline")
-            shown += with_label(pieces, model.path.name)
-            shown += original_pieces(task)
+            shown += baseline_pieces(model, run, prompts, request, split, out / "baseline")
     if len(runs) > 1 or baseline is not None:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
-    rows, title, judgements = judge_runs(runs, results, out, seed=inputs.seed)
-    plot = write_curves(results, out, runs[0].model.training_length)
+    rows, title, judgements = judge_runs(runs, compared, out, inputs.seed)
+    plot = write_curves(losses, out, runs[0].model.training_length)
     summary = verdict_section(judgements, readable(rows), plot)
     notices = unequal_steps([run.model for run in runs])
     page = render_report(title=title, pieces=shown, metadata={}, notices=notices, summary=summary)
     write_text(out / PAGE, page)
-    log_verdict(judgements, out / PAGE)
+    for each in judgements:
+        advice = f". {each.advice}." if each.advice else ""
+        log(f"{each.question} {each.answer}: {each.figures}{advice}")
+    log(f"open {out / PAGE}")
     return rows
 
 
@@ -146,18 +142,13 @@ def with_label(pieces: Sequence[ReportPiece], label: str) -> list[ReportPiece]:
     return [replace(piece, title=f"{piece.title} ({label})") for piece in pieces]
 
 
-def log_verdict(judgements: Sequence[Judgement], page: Path) -> None:
-    """Log each question with its answer, figures and advice, and where the page is."""
-    for each in judgements:
-        advice = f". {each.advice}." if each.advice else ""
-        log(f"{each.question} {each.answer}: {each.figures}{advice}")
-    log(f"open {page}")
-
-
-def shared_held_out(runs: Sequence[Run], split: str) -> HeldOut:
+def shared_held_out(runs: Sequence[Run], split: str) -> tuple[list[str], str]:
     """Return the pieces of a split that all runs have; copies of a piece count once.
 
     If the split of a run has few pieces, the other held-out split is used as well.
+
+    Returns:
+        The names of the pieces, and their split: `test`, `val`, or words for both.
 
     Raises:
         UserError: the runs have no held-out piece in common.
@@ -166,129 +157,218 @@ def shared_held_out(runs: Sequence[Run], split: str) -> HeldOut:
     splits: Sequence[str] = [split]
     if any(len(run.data.cache.pieces(split)) < FEW_HELD_OUT for run in runs):
         splits, split = SPLITS, "validation and test"
-    names_of_runs = []
-    for run in runs:
-        indices = sorted(index for each in splits for index in run.data.cache.pieces(each))
-        names_of_runs.append([run.data.cache.names[index] for index in indices])
-    shared = set(names_of_runs[0]).intersection(*names_of_runs[1:])
+    pieces = []  # indices by name, of each run
+    for cache in (run.data.cache for run in runs):
+        indices = sorted(index for each in splits for index in cache.pieces(each))
+        pieces.append({cache.names[index]: index for index in indices})
+    first, cache = pieces[0], runs[0].data.cache
+    shared = [name for name in first if all(name in names for names in pieces)]
     if not shared:
         raise UserError(f"the runs have no held-out pieces in common; {SAME_PIECES}")
-    names = [name for name in names_of_runs[0] if name in shared]
-    indices = runs[0].indices(names)
-    distinct = {
-        runs[0].data.cache[index].tobytes(): name
-        for index, name in zip(indices, names, strict=True)
-    }
-    return HeldOut(list(distinct.values()), split)
-
-
-def shared_positions(runs: Sequence[Run]) -> Range:
-    """Return the positions at which the losses of all runs can be compared."""
-    training_length = min(run.model.training_length for run in runs)
-    return Range(training_length, min(last_position(run.model, MAX_FACTOR) for run in runs))
-
-
-def continuation_task(
-    run: Run, held_out: HeldOut, num_prompts: int, bars: int, *, seed: int
-) -> ContinuationTask:
-    """Return the prompts of evenly spaced held-out pieces, and the request to continue them."""
-    indices = evenly_spaced(run.indices(held_out.names), num_prompts)
-    prompts = held_out_prompts(run.model, run.data, indices)
-    request = continuation_request(run.model, prompts, bars, seed)
-    return ContinuationTask(prompts, request, held_out.split)
+    distinct = {cache[first[name]].tobytes(): name for name in shared}
+    return list(distinct.values()), split
 
 
 def compare_losses(
-    run: Run, held_out: HeldOut, positions: Range, *, num_pieces: int, seed: int
-) -> RunResults:
-    """Return the losses of a run, compared with three baselines.
+    run: Run, pieces: Pieces, training_length: int, num_pieces: int, seed: int
+) -> tuple[Comparisons, Losses, Losses]:
+    """Compare the losses of a run on held-out pieces with three baselines.
 
     They are the loss of a trigram model, the loss on training pieces, and the loss of the initial
     weights if the run was not trained from scratch.
+
+    Args:
+        training_length: the shortest of all runs.
+        num_pieces: number of training pieces.
+
+    Returns:
+        The comparisons, and the losses of the run and of the trigram model on the pieces.
     """
-    cache = run.data.cache
-    indices = evenly_spaced(run.indices(held_out.names), num_pieces)
-    pieces = Pieces(run.data, indices, positions.last)
-    training = pieces._replace(indices=evenly_spaced(cache.pieces("train"), num_pieces))
+    indices = evenly_spaced(run.data.cache.pieces("train"), num_pieces)
+    training = pieces._replace(indices=indices)
     losses = piece_losses(run.model, pieces, seed=seed, name=HELD_OUT_PIECES)
-    losses_of_trigram = trigram_losses(pieces)
-    training_losses = piece_losses(run.model, training, seed=seed, name=TRAINING_PIECES)
-    per_note = nats_per_note(losses, pieces)
-    baselines = {
-        TRIGRAM: nats_per_note(losses_of_trigram, pieces),
-        TRAINING_PIECES: nats_per_note(training_losses, training),
-    }
+    of_trigram = trigram_losses(pieces)
+    of_training = piece_losses(run.model, training, seed=seed, name=TRAINING_PIECES)
+    baselines = {TRIGRAM: (of_trigram, pieces), TRAINING_PIECES: (of_training, training)}
     if run.initial is not None:
-        initial_losses = piece_losses(run.initial, pieces, seed=seed, name=INITIAL_WEIGHTS)
-        baselines[INITIAL_WEIGHTS] = nats_per_note(initial_losses, pieces)
-    comparisons = [
-        Comparison(NATS_PER_NOTE, per_note, baseline, values)
-        for baseline, values in baselines.items()
-    ]
-    trained = slice(positions.training_length)
-    beyond = slice(positions.training_length, positions.last)
-    for measure, part in ((NATS_PER_TOKEN, trained), (NATS_PER_TOKEN_BEYOND, beyond)):
-        values = nats_per_token(losses, pieces, part)
-        baseline_values = nats_per_token(losses_of_trigram, pieces, part)
-        comparisons.append(Comparison(measure, values, TRIGRAM, baseline_values))
-    return RunResults(comparisons, losses, losses_of_trigram)
+        of_initial = piece_losses(run.initial, pieces, seed=seed, name=INITIAL_WEIGHTS)
+        baselines[INITIAL_WEIGHTS] = of_initial, pieces
+
+    def per_note(losses: Losses, pieces: Pieces) -> dict[str, float]:
+        return pieces.by_name(unit_values(*losses_by_unit(losses, pieces, "note")))
+
+    values = per_note(losses, pieces)
+    comparisons = {(NATS_PER_NOTE, name): (values, per_note(*x)) for name, x in baselines.items()}
+    for part, start, end in (
+        ("training length", 0, training_length),
+        ("beyond training length", training_length, pieces.length),
+    ):
+        values, baseline = (
+            pieces.by_name(range_means(each, start, end)) for each in (losses, of_trigram)
+        )
+        comparisons[f"nats per token, {part}", TRIGRAM] = values, baseline
+    return comparisons, losses, of_trigram
 
 
-def nats_per_note(losses: Losses, pieces: Pieces) -> dict[str, float]:
-    """Return the nats per note of each piece, by its name."""
-    values = unit_values(*losses_by_unit(losses, pieces, "note"))[:, 0, 0].tolist()
-    names = [pieces.data.cache.names[index] for index in pieces.indices]
-    return dict(zip(names, values, strict=True))
+def held_out_prompts(model: MusicModel, data: EncodedCorpus, pieces: Sequence[int]) -> list[Prompt]:
+    """Return the first bars of pieces as prompts.
+
+    Pieces without more bars are left out. So are pieces whose prompt is longer than the last
+    position of the model.
+
+    Args:
+        pieces: indices of the pieces in the cache.
+
+    Raises:
+        UserError: no piece remains.
+    """
+    longest = model.model.position.max_length or np.inf
+    prompts, errors = [], []
+    for name, read in piece_readers(data, pieces).items():
+        try:
+            prompt = model.prompt(read(), name, PROMPT_BARS)
+        except UserError as error:
+            errors.append(f"left out: {error}")
+            continue
+        if len(prompt.tokens) < longest and prompt.piece.end > prompt.end_tick:
+            prompts.append(prompt)
+    warn_of_first(errors, NUM_SKIPPED_SHOWN)
+    if not prompts:
+        raise UserError(f"no held-out piece has more than {PROMPT_BARS} bars to continue")
+    return prompts
 
 
-def nats_per_token(losses: Losses, pieces: Pieces, part: slice) -> dict[str, float]:
-    """Return the mean loss of each piece in a range of positions, by its name."""
-    names = [pieces.data.cache.names[index] for index in pieces.indices]
-    means = [mean_of_valid(nats[0, part]) for nats in losses]
-    return dict(zip(names, means, strict=True))
+def continuation_request(
+    model: MusicModel, prompts: Sequence[Prompt], bars: int, seed: int
+) -> GenerationRequest:
+    """Return a request for one continuation of each prompt, with this number of bars."""
+    tokens_per_bar = max(len(prompt.tokens) for prompt in prompts) / PROMPT_BARS
+    max_new_tokens = round(MAX_TOKENS * tokens_per_bar * bars)
+    return model.request(bars=bars, max_new_tokens=max_new_tokens, seed=seed)
 
 
 def evaluate_continuations(
-    run: Run, task: ContinuationTask, folder: Path
-) -> tuple[list[Comparison], list[ReportPiece]]:
+    run: Run, prompts: Sequence[Prompt], request: GenerationRequest, split: str, folder: Path
+) -> tuple[Comparisons, list[ReportPiece]]:
     """Continue the prompts with a run; compare with the originals and with the initial weights.
 
     Returns:
         The comparisons whose measure is defined for at least one piece, and the pieces of the
         report.
     """
-    continuations = continue_prompts(run.model, task.prompts, task.request)
+    continuations = continue_prompts(run.model, prompts, request)
     comparisons = compare_continuations(continuations)
     if run.initial is not None:
-        by_initial = compare_continuations(
-            continue_prompts(run.initial, task.prompts, task.request)
-        )
-        initial_values = {each.measure: each.values for each in by_initial}
-        comparisons += [
-            Comparison(each.measure, each.values, INITIAL_WEIGHTS, initial_values[each.measure])
-            for each in comparisons
-        ]
-    match, shown = write_continuations(run.model, run.data, continuations, task, folder)
-    comparisons.append(match)
-    return [each for each in comparisons if not np.isnan([*each.values.values()]).all()], shown
+        initial = compare_continuations(continue_prompts(run.initial, prompts, request))
+        comparisons |= {
+            (measure, INITIAL_WEIGHTS): (values, initial[measure, baseline][0])
+            for (measure, baseline), (values, _) in comparisons.items()
+        }
+    match, shown = write_continuations(run.model, run.data, continuations, request, split, folder)
+    comparisons[TRAINING_MATCH, HELD_OUT_PIECES] = match
+    defined = {
+        names: pair
+        for names, pair in comparisons.items()
+        if not np.isnan([*pair[0].values()]).all()
+    }
+    return defined, shown
+
+
+def continue_prompts(
+    model: MusicModel, prompts: Sequence[Prompt], request: GenerationRequest
+) -> list[Continuation]:
+    """Return one continuation of each prompt, in the order of the prompts."""
+    log(f"continuing {pluralize(len(prompts), 'pieces')} with {model.path}")
+    names = [prompt.name for prompt in prompts]
+    sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
+    done = sampler.continuations([*prompts])
+    return sorted(done, key=lambda continuation: names.index(continuation.prompt.name))
+
+
+def write_continuations(
+    model: MusicModel,
+    data: EncodedCorpus,
+    continuations: Sequence[Continuation],
+    request: GenerationRequest,
+    split: str,
+    folder: Path,
+) -> tuple[tuple[Values, Values], list[ReportPiece]]:
+    """Write the files of continuations, as generate.py does.
+
+    Returns:
+        The lengths of their longest matches with the training set and of those of held-out pieces,
+        and the pieces of the report.
+    """
+    names = file_names([each.prompt for each in continuations], 1)
+    files = {}
+    for each in continuations:
+        file = names[each.prompt, each.sample]
+        written = each.midi_file()
+        files[file] = each, written
+        write_bytes(folder / file, written.data)
+    scores = {file: each.new_on_grid for file, (each, _) in files.items()}
+    matches, held_out, _ = training_matches(data, scores, MAX_HELD_OUT)
+    settings = {"checkpoint": str(model.path), **asdict(request)}
+    references = split if split in SPLITS else None
+    provenance = {"tokenizer": model.content.tokenizer, "references": references}
+    shown = [
+        replace(piece, midi_file=f"{folder.name}/{piece.midi_file}", metadata={})
+        for piece in write_manifest(folder, files, settings, provenance, [], matches)
+    ]
+    lengths, of_held_out = (
+        {name: float(match.num_notes) for name, match in each.items()}
+        for each in (matches, held_out)
+    )
+    return (lengths, of_held_out), shown
+
+
+def baseline_pieces(
+    model: MusicModel,
+    run: Run,
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    split: str,
+    folder: Path,
+) -> list[ReportPiece]:
+    """Write the continuations of a baseline model.
+
+    Returns:
+        These continuations and as many bars of the originals, as pieces of the report.
+    """
+    indices = run.indices([prompt.name for prompt in prompts])
+    request = replace(request, sampling=model.sampling())
+    sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
+    done = [*sampler.continuations(held_out_prompts(model, run.data, indices))]
+    _, shown = write_continuations(model, run.data, done, request, split, folder)
+    shown = with_label(shown, model.path.name)
+    num_bars = PROMPT_BARS + (request.bars or 0)
+    for prompt in prompts:
+        starts = prompt.piece.bar_starts()
+        end = int(starts[num_bars]) if len(starts) > num_bars else prompt.piece.end
+        title = f"{without_suffix(prompt.name)}, the original"
+        original = prompt.piece.clip(0, end)
+        shown.append(ReportPiece(title, original, prompt.end_tick, None, {}))
+    return shown
 
 
 def judge_runs(
-    runs: Sequence[Run], results: Mapping[str, RunResults], out: Path, *, seed: int
+    runs: Sequence[Run], compared: Mapping[str, Comparisons], out: Path, seed: int
 ) -> tuple[list[TableRow], str, list[Judgement]]:
     """Return the table, the title and the verdict; write the values of runs and pieces as CSV."""
-    comparisons = {name: result.comparisons for name, result in results.items()}
-    rows: list[TableRow] = []
-    values_by_piece: dict[tuple[str, str, str], float] = {}
-    for name, run_comparisons in comparisons.items():
-        for comparison in run_comparisons:
-            rows.append({"run": name, **comparison_row(comparison)})
-            for piece, value in comparison.values.items():
-                values_by_piece[name, comparison.measure, piece] = value
-    columns = ("run", "measure", "piece")
-    by_piece: list[TableRow] = [
-        {**dict(zip(columns, key, strict=True)), "value": value}
-        for key, value in values_by_piece.items()
+    rows = [
+        {"run": run, **comparison_row(*names, *pair)}
+        for run, comparisons in compared.items()
+        for names, pair in comparisons.items()
+    ]
+    values = {
+        run: {measure: values for (measure, _), (values, _) in comparisons.items()}
+        for run, comparisons in compared.items()
+    }
+    by_piece = [
+        {"run": run, "measure": measure, "piece": piece, "value": value}
+        for run, measures in values.items()
+        for measure, pieces in measures.items()
+        for piece, value in pieces.items()
     ]
     write_csv(by_piece, out / "evaluation_pieces.csv")
     judgements = judge(rows)
@@ -296,17 +376,12 @@ def judge_runs(
         return rows, f"Verdict on {short_paths([runs[0].model])[0]}", judgements
     write_csv(rows, out / "evaluation_runs.csv")
     vocabularies = [run.model.content.vocabulary_hash for run in runs]
-    differences = run_differences(comparisons, vocabularies, seed=seed)
-    title = f"Comparison of {', '.join(comparisons)}"
-    return differences, title, judge_differences(differences)
+    differences = run_differences(values, vocabularies, seed=seed)
+    return differences, f"Comparison of {', '.join(compared)}", judge_differences(differences)
 
 
-def write_curves(results: Mapping[str, RunResults], out: Path, training_length: int) -> bytes:
+def write_curves(losses: Mapping[str, Losses], out: Path, training_length: int) -> bytes:
     """Write the loss by position as a plot and as JSON; return the PNG, or b"" if it failed."""
-    losses: dict[str, Losses] = {}
-    for name, result in results.items():
-        losses[name] = result.losses
-        losses.setdefault(TRIGRAM, result.trigram_losses)
     curves = [{"run": name, **curve_of(each, training_length)} for name, each in losses.items()]
     plot = out / "position_loss.png"
     plot_loss_curves(curves, plot, training_length=training_length)

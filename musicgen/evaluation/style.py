@@ -1,6 +1,5 @@
 """The measures `style` and `style_over_time`: style similarity of continuations and originals."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from matplotlib.figure import Figure
 from musicgen.console import track, warn
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
-from musicgen.evaluation.inputs import Inputs
 from musicgen.evaluation.references import Pair, open_pairs
+from musicgen.evaluation.runs import Inputs
 from musicgen.metrics.style import (
     PROFILES,
     anchor_similarities,
@@ -37,7 +36,7 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
 
     As in Liutkus et al. 2021 (appendix C.2), the continuation without its prompt is compared with
     the whole original. There are values for the whole continuation, for four parts of equal length,
-    and for each role. Anchors are the similarities of human music (see `anchor_similarities`).
+    and per role. Anchors are the similarities of human music (see `anchor_similarities`).
 
     Args:
         anchor_pieces: number of originals for the anchors; 0: no anchors.
@@ -58,12 +57,12 @@ def style(inputs: Inputs, out: Path, *, anchor_pieces: int) -> list[TableRow]:
     parts = [(name, first[name].original_continuation()) for name in names]
     labels = style_labels(originals)
     anchors = anchor_similarities(track(parts, "anchors"), labels, original, seed=inputs.seed)
-    for profile, by_anchor in anchors.items():
-        for anchor, values in by_anchor.items():
-            rows += [
-                {"piece": name, "profile": profile, "part": anchor, "value": value}
-                for name, value in zip(names, values, strict=True)
-            ]
+    rows += [
+        {"piece": name, "profile": profile, "part": anchor, "value": value}
+        for profile, by_anchor in anchors.items()
+        for anchor, values in by_anchor.items()
+        for name, value in zip(names, values, strict=True)
+    ]
     defined = {(row["profile"], row["part"]) for row in rows if not np.isnan(row["value"])}
     return [row for row in rows if (row["profile"], row["part"]) in defined]
 
@@ -78,19 +77,19 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
     folders = inputs.compare or ([inputs.generated] if inputs.generated else [])
     if not folders:
         raise UserError("metrics=style_over_time: give generated=DIR, or 'compare=[DIR1,DIR2]'")
-    values: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    points: dict[tuple[str, ...], list[float]] = {}
     for folder in folders:
         originals, pairs = open_pairs(inputs, folder, "style_over_time")
         labels = style_labels(originals)
         for pair in track(pairs, Path(folder).name):
-            point = labels[pair.name] or pair.name
             for row in piece_rows(pair):
                 if row["part"] in PARTS:
-                    values[folder, row["profile"], row["part"], point].append(row["value"])
+                    key = folder, row["profile"], row["part"], labels[pair.name] or pair.name
+                    points.setdefault(key, []).append(row["value"])
     names = ("generated", "profile", "part", "piece")
     rows: list[TableRow] = [
-        {**dict(zip(names, key, strict=True)), "value": mean_of_valid(np.array(similarities))}
-        for key, similarities in values.items()
+        {**dict(zip(names, key, strict=True)), "value": mean_of_valid(values)}
+        for key, values in points.items()
     ]
     # A profile may be undefined for all pieces, such as that of drums without drums.
     defined = {row["profile"] for row in rows if not np.isnan(row["value"])}
@@ -101,14 +100,17 @@ def style_over_time(inputs: Inputs, out: Path) -> list[TableRow]:
 
 def piece_rows(pair: Pair) -> Iterator[TableRow]:
     """Yield rows with the similarities of a continuation: in whole, in four parts, and by role."""
-    chunks = [(0, 1), *((k, NUM_PARTS) for k in range(NUM_PARTS))]
+    chunks = {WHOLE: (0, 1)} | {part: (k, NUM_PARTS) for k, part in enumerate(PARTS)}
     names = {"piece": pair.file, "original": pair.name}
     for profile in PROFILES:
         target = style_profiles(pair.reference, profile)
-        profiles = [style_profiles(pair.continuation, profile, chunk) for chunk in chunks]
-        values = [mean_similarity(each, target) for each in profiles]
-        similarities = dict(zip((WHOLE, *PARTS), values, strict=True))
-        for part, value in {**similarities, **role_similarities(profiles[0], target)}.items():
+        profiles = {
+            part: style_profiles(pair.continuation, profile, chunk)
+            for part, chunk in chunks.items()
+        }
+        values = {part: mean_similarity(each, target) for part, each in profiles.items()}
+        values |= role_similarities(profiles[WHOLE], target)
+        for part, value in values.items():
             yield {**names, "profile": profile, "part": part, "value": value}
 
 

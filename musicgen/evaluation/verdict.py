@@ -1,31 +1,113 @@
-"""The verdict on a run, or on differences between runs, by a table of rules."""
+"""Comparisons of a measure with its baseline and of runs with each other, and their verdicts."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Literal, NamedTuple
 
-from musicgen.evaluation.names import (
-    HELD_OUT_PIECES,
-    INITIAL_WEIGHTS,
-    NATS_PER_NOTE,
-    NOTES_IN_KEY,
-    NOTES_PER_BAR,
-    ORIGINALS,
-    PARALLELS,
-    REPEATED_BARS,
-    SHORT_STRUCTURE,
-    TRAINING_MATCH,
-    TRAINING_PIECES,
-    TRIGRAM,
-    UNRELATED_PIECES,
-)
-from musicgen.metrics.differences import holm, least_p
 from musicgen.metrics.style import SIMILARITIES, Profile
-from musicgen.metrics.summary import CONFIDENCE
+from musicgen.metrics.summary import (
+    CONFIDENCE,
+    Summary,
+    Values,
+    holm,
+    least_p,
+    paired_difference,
+    unpaired_difference,
+)
 from musicgen.package_data import DEFAULT_MODEL
 from musicgen.report.tables import TableRow, interval
 from musicgen.text import pluralize
+
+# Measures, by their names in tables, reports and verdicts.
+NATS_PER_NOTE = "nats per note"
+NOTES_IN_KEY = "notes in key"
+NOTES_PER_BAR = "notes per bar"
+REPEATED_BARS = "repeated bars"
+SHORT_STRUCTURE = "structureness, short segments"
+PARALLELS = ("parallel fifths", "parallel octaves")
+TRAINING_MATCH = "longest match with the training set (notes)"
+
+# Baselines.
+TRIGRAM = "trigram model"
+TRAINING_PIECES = "training pieces"
+INITIAL_WEIGHTS = "initial weights"
+ORIGINALS = "originals"
+HELD_OUT_PIECES = "held-out pieces"
+UNRELATED_PIECES = "unrelated pieces"
+
+Comparisons = dict[tuple[str, str], tuple[Values, Values]]
+"""Values of a run and of a baseline, by the names of the measure and of the baseline."""
+
+
+def comparison_row(
+    measure: str, baseline: str, values: Values, baseline_values: Values
+) -> TableRow:
+    """Return a row with the means of a measure and of its baseline, and with their difference.
+
+    The difference is paired if both have the same pieces.
+    """
+    if values.keys() == baseline_values.keys():
+        difference = paired_difference(values, baseline_values)
+    else:
+        difference = unpaired_difference(values, baseline_values)
+
+    def columns(values: Values, prefix: str) -> TableRow:
+        summary = Summary.of(values.values(), similarities=measure in SIMILARITIES.values())
+        return {f"{prefix}{name}": getattr(summary, name) for name in ("n", "mean", "low", "high")}
+
+    return {
+        "measure": measure,
+        **columns(values, ""),
+        "baseline": baseline,
+        **columns(baseline_values, "baseline_"),
+        "difference": difference.mean,
+        "difference_low": difference.low,
+        "difference_high": difference.high,
+    }
+
+
+def run_differences(
+    values: Mapping[str, Mapping[str, Values]], vocabularies: Sequence[str], *, seed: int
+) -> list[TableRow]:
+    """Return a row per measure and pair of runs, with the second run minus the first.
+
+    Args:
+        values: values of each run, by its name and by measure.
+        vocabularies: hash of the vocabulary of each run. Losses per token are compared only between
+            runs with the same vocabulary, as tokens of different tokenizers differ in content.
+        seed: seed of the permutation test.
+    """
+    rows: list[TableRow] = []
+    runs = zip(values.items(), vocabularies, strict=True)
+    for ((first, measures), vocabulary), ((second, others), other_vocabulary) in combinations(
+        runs, 2
+    ):
+        for measure in measures:
+            if measure not in others:
+                continue
+            if "per token" in measure and vocabulary != other_vocabulary:
+                continue
+            found = paired_difference(others[measure], measures[measure], seed=seed)
+            second_mean, first_mean = found.means
+            rows.append(
+                {
+                    "measure": measure,
+                    "first": first,
+                    "second": second,
+                    "n": found.n,
+                    "first_mean": first_mean,
+                    "second_mean": second_mean,
+                    "difference": found.mean,
+                    "low": found.low,
+                    "high": found.high,
+                    "p_holm": found.p,
+                }
+            )
+    for row, p in zip(rows, holm([row["p_holm"] for row in rows]), strict=True):
+        row["p_holm"] = p
+    return rows
 
 
 class Rule(NamedTuple):
@@ -163,7 +245,7 @@ RULES = (
 )
 
 _WANTED = {rule.measure: rule.wanted for rule in reversed(RULES)}
-"""Whether `lower`, `higher` or `same` is better for each measure, by its first rule."""
+"""Whether `lower`, `higher` or `same` is better, per measure, by its first rule."""
 
 _SIGNIFICANCE = 1 - CONFIDENCE
 
@@ -192,27 +274,27 @@ def judge(rows: Iterable[TableRow]) -> list[Judgement]:
         row = by_measure.get((rule.measure, rule.baseline))
         if row is None or math.isnan(row["difference_low"]):
             continue
-        row["answer"], sentence, advice = _answer(rule, row)
+        row["answer"], words, advice = _answer(rule, row)
         mean = interval(row["mean"], row["low"], row["high"])
         baseline = interval(row["baseline_mean"], row["baseline_low"], row["baseline_high"])
         figures = f"{rule.measure} {mean}, {rule.baseline} {baseline}"
-        judgements.append(Judgement(rule.question, sentence, figures, advice))
+        answer = f"{words} the {rule.baseline}"
+        judgements.append(Judgement(rule.question, answer, figures, advice))
     return judgements
 
 
 def _answer(rule: Rule, row: TableRow) -> tuple[str, str, str]:
-    """Return an answer as a word and as a sentence, and advice."""
+    """Return an answer as a word and as words before the baseline, and advice."""
     margin = rule.margin * row["baseline_mean"] if rule.relative else rule.margin
     low, high = row["difference_low"], row["difference_high"]
     if low > margin or high < -margin:
         side = "higher" if low > margin else "lower"
         if side == rule.wanted:
-            return "better", f"better: {side} than the {rule.baseline}", ""
-        advice = rule.if_higher if side == "higher" else rule.if_lower
-        return "worse", f"worse: {side} than the {rule.baseline}", advice
+            return "better", f"better: {side} than", ""
+        return "worse", f"worse: {side} than", rule.if_higher if low > margin else rule.if_lower
     if -margin <= low and high <= margin:
-        return "same", f"about the same as the {rule.baseline}", ""
-    return "unclear", f"unclear: too few pieces to tell it from the {rule.baseline}", ""
+        return "same", "about the same as", ""
+    return "unclear", "unclear: too few pieces to tell it from", ""
 
 
 def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
@@ -230,7 +312,9 @@ def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
         if not row["p_holm"] < _SIGNIFICANCE:
             row["answer"] = "unclear" if least < _SIGNIFICANCE else "too few pieces"
             continue
-        row["answer"] = _difference_answer(row)
+        side = "higher" if row["difference"] > 0 else "lower"
+        wanted = _WANTED.get(row["measure"], "same")
+        row["answer"] = side if wanted == "same" else "better" if side == wanted else "worse"
         figures = (
             f"{row['second_mean']:.3g} and {row['first_mean']:.3g}, a difference of "
             f"{row['difference']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f}), "
@@ -239,15 +323,6 @@ def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
         answer = f"{row['answer']} in {row['second']} than in {row['first']}"
         judgements.append(Judgement(f"{row['measure'].capitalize()}:", answer, figures))
     return judgements + _undecided(rows)
-
-
-def _difference_answer(row: TableRow) -> str:
-    """Return whether the second run is better or worse; without a rule, higher or lower."""
-    side = "higher" if row["difference"] > 0 else "lower"
-    wanted = _WANTED.get(row["measure"], "same")
-    if wanted == "same":
-        return side
-    return "better" if side == wanted else "worse"
 
 
 def _undecided(rows: Sequence[TableRow]) -> list[Judgement]:

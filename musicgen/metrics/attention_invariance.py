@@ -65,11 +65,11 @@ def monotonicity(weights: FloatArray, tolerance: FloatArray | float = 0) -> Floa
     counts = (~np.isnan(weights)).sum(-1)
     pairs = (counts * (counts - 1) / 2).sum(-1)
     limit = np.asarray(tolerance)[..., None, None]
-    inversions = np.zeros(np.shape(pairs))
+    inversions = np.zeros_like(pairs)
     for i in range(weights.shape[-1] - 1):  # comparisons with NaN are false
         rises = weights[..., i + 1 :] - weights[..., i, None] > limit
         inversions += rises.sum((-1, -2))
-    return np.divide(inversions, pairs, out=np.full(np.shape(pairs), np.nan), where=pairs > 0)
+    return inversions / np.where(pairs > 0, pairs, np.nan)
 
 
 def invariance_rows(attention: FloatArray, training_length: int) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ class MatchIndex:
         self._notes = np.concatenate([np.empty((0, 2), np.int64), *pieces.values()])
         lengths = [len(notes) for notes in pieces.values()]
         self._starts = np.append(0, np.cumsum(lengths)).astype(np.int64)
-        # One step for each note. The last note of a piece has the step −1, which matches nothing.
+        # One step per note. The last note of a piece has the step −1, which matches nothing.
         steps = [np.append(_steps(notes), -1) for notes in pieces.values() if len(notes)]
         joined = np.concatenate([np.empty(0, np.int64), *steps])
         self._alphabet, text = np.unique(joined, return_inverse=True)
@@ -126,7 +126,7 @@ def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
     """Return the first indices of the suffixes of a text, in lexicographic order: [N].
 
     Args:
-        text: [N] symbols 0, 1, …, each of which occurs.
+        text: [N] symbols 0, 1, …, all of which occur.
         length: suffixes are compared by at least this many symbols.
     """
     rank = text + 1

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.errors import UserError
-from musicgen.midi import Score, Track
+from musicgen.midi import Score, Track, sort_notes
 
 RANGES = ((60, 79), (55, 74), (48, 67), (40, 60))
 """Usual ranges of soprano, alto, tenor and bass: C4-G5, G3-D5, C3-G4, E2-C4 (Kostka & Payne)."""
@@ -92,16 +92,15 @@ def sonorities(score: Score) -> tuple[FloatArray, IntArray]:
 
     Returns:
         The beats at which sonorities begin, and at which the last one ends [N + 1]. The pitches of
-        the voices in each sonority [N, 4], the highest voice first, `SILENT` without a note.
+        the voices per sonority [N, 4], the highest voice first, `SILENT` without a note.
     """
-    voices = [track.notes for track in _voices(score)]
-    ends = [notes["onset"] + notes["duration"] for notes in voices]
-    ticks = np.unique(np.concatenate([*(notes["onset"] for notes in voices), *ends]))
+    voices = [sort_notes(track.notes) for track in _voices(score)]
+    edges = [(notes["onset"], notes["onset"] + notes["duration"]) for notes in voices]
+    ticks = np.unique(np.concatenate(edges, axis=1))
     pitches = np.full((len(ticks) - 1, NUM_VOICES), SILENT)
-    for voice, (notes, end) in enumerate(zip(voices, ends, strict=True)):
-        order = np.lexsort((notes["pitch"], notes["onset"]))
-        spans = np.searchsorted(ticks, [notes["onset"][order], end[order]]).T.tolist()
-        for (first, stop), pitch in zip(spans, notes["pitch"][order].tolist(), strict=True):
+    for voice, (notes, onset_and_end) in enumerate(zip(voices, edges, strict=True)):
+        spans = np.searchsorted(ticks, onset_and_end).T.tolist()
+        for (first, stop), pitch in zip(spans, notes["pitch"].tolist(), strict=True):
             pitches[first:stop, voice] = pitch
     changed = np.append(True, (pitches[1:] != pitches[:-1]).any(axis=1))
     return ticks[np.append(changed, True)] / score.ticks_per_beat, pitches[changed]

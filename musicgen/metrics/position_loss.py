@@ -5,11 +5,8 @@ The loss by position shows how a model extrapolates beyond its training length, 
 Losses per note can be compared between tokenizers; losses per token cannot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,75 +18,60 @@ IntArray = NDArray[np.int64]
 ORDER = 3  # n of the n-gram model
 
 
-@dataclass(frozen=True)
-class LossSummary(Summary):
-    """Summary of the losses of pieces; each is a mean over seeds and draws of the noise.
+def loss_summary(values: FloatArray) -> dict[str, float]:
+    """Return the summary of the losses of pieces; each is a mean over seeds and draws of the noise.
 
     If each piece has its own draws, the interval over pieces includes the variation by noise. It
     does not include the variation over seeds of training, which is `seed_std`.
+
+    Args:
+        values: losses by piece, seed and draw [pieces, seeds, draws]; pieces with NaN are skipped.
+
+    Returns:
+        The fields of `Summary`, and the standard deviations of means with the divisor n - 1:
+        `draw_std` over `draws` (of the mean over pieces; the root mean square over seeds), and
+        `seed_std` over `seeds` (of the mean over pieces and draws).
     """
-
-    draws: int
-    # Standard deviations have the divisor n - 1.
-    draw_std: float  # over draws, of the mean over pieces; the root mean square over seeds
-    seeds: int
-    seed_std: float  # over seeds, of the mean over pieces and draws
-
-    @classmethod
-    def of_runs(cls, values: FloatArray) -> LossSummary:
-        """Return the summary of losses by piece, seed and draw; pieces with NaN are skipped.
-
-        Args:
-            values: [pieces, seeds, draws].
-        """
-        over_pieces = np.apply_along_axis(mean_of_valid, 0, values)
-        seeds, draws = over_pieces.shape
-        return cls(
-            **asdict(Summary.of(values.mean((1, 2)))),
-            draws=draws,
-            draw_std=float(np.sqrt(over_pieces.var(1, ddof=1).mean())) if draws > 1 else np.nan,
-            seeds=seeds,
-            seed_std=float(over_pieces.mean(1).std(ddof=1)) if seeds > 1 else np.nan,
-        )
+    over_pieces = np.apply_along_axis(mean_of_valid, 0, values)
+    seeds, draws = over_pieces.shape
+    return {
+        **asdict(Summary.of(values.mean((1, 2)))),
+        "draws": draws,
+        "draw_std": float(np.sqrt(over_pieces.var(1, ddof=1).mean())) if draws > 1 else np.nan,
+        "seeds": seeds,
+        "seed_std": float(over_pieces.mean(1).std(ddof=1)) if seeds > 1 else np.nan,
+    }
 
 
-def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, NDArray[Any]]:
+def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, list[float]]:
     """Return the mean loss over all pieces in each bucket of `bucket` positions.
 
     Args:
-        losses: losses in nats, an array [length], [draws, length] or [seeds, draws, length] for
-            each piece. Entry n is the loss of the target at position n. NaN is padding.
+        losses: losses in nats, an array [length], [draws, length] or [seeds, draws, length] per
+            piece. Entry n is the loss of the target at position n. NaN is padding.
 
     Returns:
-        Arrays [num_buckets] by name: `position`, the middle of each bucket; `loss`, NaN without
-        targets; `low` and `high`, its interval over pieces, NaN with fewer than two pieces; and
-        `num_targets`.
+        Lists of a value per bucket, by name: `position`, the middle of the bucket; `loss`, NaN
+        without targets; `low` and `high`, its interval over pieces, NaN with fewer than two
+        pieces; and `num_targets`.
     """
     pieces = [piece.reshape(-1, piece.shape[-1]).mean(0) for piece in losses]
-    num_buckets = -(-max(map(len, pieces), default=0) // bucket)
-    loss, low, high = np.full((3, num_buckets), np.nan)
-    num_targets = np.zeros(num_buckets, np.int64)
-    for number in range(num_buckets):
-        parts = [piece[number * bucket : (number + 1) * bucket] for piece in pieces]
+    names = "position", "loss", "low", "high", "num_targets"
+    curve: dict[str, list[float]] = {name: [] for name in names}
+    for start in range(0, max(map(len, pieces), default=0), bucket):
+        parts = [piece[start : start + bucket] for piece in pieces]
         parts = [part for part in parts if not np.isnan(part).all()]  # as an empty part is, too
         counts = [int((~np.isnan(part)).sum()) for part in parts]
-        num_targets[number] = sum(counts)
-        if parts:
-            summary = Summary.of(unit_values(parts, counts)[:, 0, 0])
-            loss[number], low[number], high[number] = summary.mean, summary.low, summary.high
-    middles = bucket * (np.arange(num_buckets) + 0.5)
-    return {
-        "position": middles,
-        "loss": loss,
-        "low": low,
-        "high": high,
-        "num_targets": num_targets,
-    }
+        summary = Summary.of(unit_values(parts, counts)[:, 0, 0] if parts else [])
+        values = start + bucket / 2, summary.mean, summary.low, summary.high, sum(counts)
+        for name, value in zip(names, values, strict=True):
+            curve[name].append(value)
+    return curve
 
 
 def length_summaries(
     losses: Sequence[FloatArray], training_length: int, factors: Sequence[float] = (1.5, 2.0)
-) -> dict[str, LossSummary]:
+) -> dict[str, dict[str, float]]:
     """Return summaries of the mean losses of pieces, by range: "trained", "extrapolated 1.5x", ….
 
     Pieces without targets in a range count as skipped.
@@ -99,14 +81,11 @@ def length_summaries(
         training_length: N. The range "trained" is from 0 to N.
         factors: each factor f has a range from N to f·N.
     """
-    ranges = {"trained": (0, training_length)} | {
-        f"extrapolated {factor:g}x": (training_length, round(factor * training_length))
-        for factor in factors
-    }
-    return {
-        name: LossSummary.of_runs(range_means(losses, start, end))
-        for name, (start, end) in ranges.items()
-    }
+    summaries = {"trained": loss_summary(range_means(losses, 0, training_length))}
+    for factor in factors:
+        values = range_means(losses, training_length, round(factor * training_length))
+        summaries[f"extrapolated {factor:g}x"] = loss_summary(values)
+    return summaries
 
 
 def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[np.float64]:
@@ -124,7 +103,7 @@ def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[n
 
 
 def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[np.float64]:
-    """Return a value for each piece, so that their mean is the nats per unit over all pieces.
+    """Return a value per piece, so that their mean is the nats per unit over all pieces.
 
     R is the sum of nats over all pieces divided by the sum of units. The value of a piece is
     R + (nats − R · units) / mean units. The mean of these values is R, and their interval is that
@@ -132,7 +111,7 @@ def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[
 
     Args:
         losses: as in `loss_curve`, without end tokens, which belong to no unit.
-        counts: number of units, such as notes, in each piece [pieces].
+        counts: number of units, such as notes, per piece [pieces].
 
     Returns:
         [pieces, seeds, draws]
@@ -145,56 +124,52 @@ def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[
     return ratio + (nats - ratio * units) / units.mean()
 
 
-class InterpolatedTrigram:
-    """A trigram model with Witten-Bell interpolation down to the uniform distribution.
+def witten_bell_losses(
+    vocab_size: int, training: Sequence[ArrayLike], sequences: Sequence[ArrayLike]
+) -> list[NDArray[np.float64]]:
+    """Return the losses of a trigram model with Witten-Bell interpolation, fitted to training data.
 
         p(w | h) = (c(h w) + t(h) · p(w | h')) / (c(h) + t(h))
 
     c(h) is the number of tokens after the context h, and t(h) the number of distinct ones. h' is h
-    without its oldest token (Witten & Bell 1991, method C; Chen & Goodman 1999, section 2.4).
+    without its oldest token; p(w) is interpolated with the uniform distribution (Witten & Bell
+    1991, method C; Chen & Goodman 1999, section 2.4).
 
     Args:
         vocab_size: V.
-        sequences: the training sequences, [length] each.
-    """
+        training: the training sequences, [length] each.
+        sequences: [length] each.
 
-    def __init__(self, vocab_size: int, sequences: Sequence[ArrayLike]) -> None:
-        # Three tokens are packed into one int64.
-        assert 0 < vocab_size**ORDER < 2**63, f"vocab_size={vocab_size}"
-        self.vocab_size = vocab_size
-        arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
-        # For each order: the sorted distinct n-grams with an upper bound at the end, and the number
-        # of occurrences of all n-grams before each.
-        self._orders: list[tuple[IntArray, IntArray]] = []
-        for order in range(1, ORDER + 1):
-            packed = [self._pack(tokens, order) for tokens in arrays]
-            together = np.concatenate([np.empty(0, np.int64), *packed])
-            ngrams, counts = np.unique(together, return_counts=True)
-            self._orders.append((np.append(ngrams, 2**63 - 1), np.append(0, counts.cumsum())))
-
-    def losses(self, sequence: ArrayLike) -> NDArray[np.float64]:
-        """Return −log p in nats of every token given the two tokens before it: [length].
-
+    Returns:
+        −log p in nats of every token given the two tokens before it, [length] per sequence.
         The first token has its unigram probability, the second its bigram probability.
-        """
+    """
+    # Three tokens are packed into one int64.
+    assert 0 < vocab_size**ORDER < 2**63, f"vocab_size={vocab_size}"
+
+    def pack(sequence: ArrayLike) -> IntArray:
+        """Return all n-grams as numbers in base V, oldest token first: [L] -> [L − order + 1]."""
         tokens = np.asarray(sequence, np.int64)
-        probability = np.full(len(tokens), 1 / self.vocab_size)
-        for order, (ngrams, before) in enumerate(self._orders, start=1):
-            packed = self._pack(tokens, order)
-            context = packed - packed % self.vocab_size  # the first n-gram with the same context
+        length = max(0, len(tokens) - order + 1)
+        packed = np.zeros(length, np.int64)
+        for offset in range(order):
+            packed = packed * vocab_size + tokens[offset : offset + length]
+        return packed
+
+    probabilities = [np.full(np.shape(sequence), 1 / vocab_size) for sequence in sequences]
+    for order in range(1, ORDER + 1):
+        packed = np.concatenate([np.empty(0, np.int64), *map(pack, training)])
+        ngrams, counts = np.unique(packed, return_counts=True)
+        before = np.append(0, counts.cumsum())  # occurrences of all n-grams before each
+        ngrams = np.append(ngrams, 2**63 - 1)  # an upper bound
+        for sequence, probability in zip(sequences, probabilities, strict=True):
+            packed = pack(sequence)
+            context = packed - packed % vocab_size  # the first n-gram with the same context
             index = np.searchsorted(ngrams, packed)
             count = before[index + (ngrams[index] == packed)] - before[index]
-            start, end = np.searchsorted(ngrams, [context, context + self.vocab_size])
+            start, end = np.searchsorted(ngrams, [context, context + vocab_size])
             total, types = before[end] - before[start], end - start
             lower = probability[order - 1 :]  # a view: the first tokens keep their lower order
             seen = total > 0
             lower[seen] = ((count + types * lower) / np.maximum(1, total + types))[seen]
-        return -np.log(probability)
-
-    def _pack(self, tokens: IntArray, order: int) -> IntArray:
-        """Return all n-grams as numbers in base V, oldest token first: [L] -> [L − order + 1]."""
-        length = max(0, len(tokens) - order + 1)
-        packed = np.zeros(length, np.int64)
-        for offset in range(order):
-            packed = packed * self.vocab_size + tokens[offset : offset + length]
-        return packed
+    return [-np.log(probability) for probability in probabilities]

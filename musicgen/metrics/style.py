@@ -108,7 +108,7 @@ def role_similarities(profiles: Profiles, reference: Profiles) -> dict[str, floa
 
 def mean_similarity(profiles: Profiles, reference: Profiles) -> float:
     """Return the mean similarity of the roles that both pieces have; NaN if there are none."""
-    return mean_of_valid(np.array(list(role_similarities(profiles, reference).values())))
+    return mean_of_valid([*role_similarities(profiles, reference).values()])
 
 
 def style_labels(names: Iterable[str]) -> dict[str, str]:
@@ -139,7 +139,7 @@ def anchor_similarities(
     *,
     seed: int = 0,
 ) -> dict[Profile, dict[str, list[float]]]:
-    """Return style similarities of human music, with which those of generated music are compared.
+    """Return style similarities of human music, to compare those of generated music with.
 
     A part of a piece is treated like a continuation. It is compared with the whole piece (`same
     piece`: the similarity of the composer's continuation) and with pieces of other styles
@@ -149,10 +149,10 @@ def anchor_similarities(
         parts: names of pieces, each with a part of the piece.
         labels: styles of all pieces that parts may be compared with, by name; "": unknown.
         read: returns the piece with a name, or None to leave it out.
-        seed: seed of the random choice of `NUM_UNRELATED` unrelated pieces for each part.
+        seed: seed of the random choice of `NUM_UNRELATED` unrelated pieces per part.
 
     Returns:
-        A value for each part, by profile and anchor; NaN without such a piece or a common role.
+        A value per part, by profile and anchor; NaN without such a piece or a common role.
     """
     rng = np.random.default_rng(seed)
 
@@ -174,7 +174,7 @@ def anchor_similarities(
             wholes = [whole for other in compared if (whole := profiles_of(other))]
             for index, profile in enumerate(PROFILES):
                 values = [mean_similarity(part_profiles[index], whole[index]) for whole in wholes]
-                result[profile][anchor].append(mean_of_valid(np.array(values)))
+                result[profile][anchor].append(mean_of_valid(values))
     return result
 
 

@@ -1,14 +1,23 @@
-"""The summary of a measure over pieces: mean, standard deviation and interval."""
+"""Summaries of a measure over pieces, and differences between two sets of pieces.
+
+Intervals and tests are for means and differences of means. Values of the same piece are paired by
+its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 CONFIDENCE = 0.95
 """Confidence level of intervals."""
+
+Values = dict[str, float]
+"""The values of a measure by the names of the pieces; NaN if undefined."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,81 @@ def similarity_interval(mean: float, error: float, degrees: float) -> tuple[floa
     return float(1 / (1 + np.exp(-low))), float(1 / (1 + np.exp(-high)))
 
 
-def mean_of_valid(values: np.ndarray) -> float:
+def mean_of_valid(values: ArrayLike) -> float:
     """Return the mean of the values that are not NaN; NaN if there are none."""
-    valid = values[~np.isnan(values)]
+    array = np.asarray(values, float)
+    valid = array[~np.isnan(array)]
     return float(valid.mean()) if len(valid) else np.nan
+
+
+class Difference(NamedTuple):
+    """The mean of a measure in a first set minus its mean in a second; NaN with too few values."""
+
+    n: int  # number of pairs; if they are not paired, number of values of the smaller set
+    mean: float
+    low: float  # lower end of the interval, see `mean_interval`
+    high: float
+    p: float  # two-sided p value; NaN if they are not paired
+    means: tuple[float, float]  # of both sets, over the values that are compared
+
+
+def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Difference:
+    """Return the difference of the values of the pieces that both sets have.
+
+    The p value is of a permutation test: the share of 9,999 random permutations, in which the two
+    values of some pieces are swapped, whose mean difference is at least as far from 0. With up to
+    13 pieces, all permutations are used, and the value is exact.
+
+    Args:
+        seed: seed of the permutations.
+    """
+    shared = first.keys() & second.keys()
+    names = sorted(name for name in shared if not np.isnan(first[name] - second[name]))
+    a, b = (np.array([values[name] for name in names]) for values in (first, second))
+    differences, means = np.sort(a - b), (mean_of_valid(a), mean_of_valid(b))
+    summary = Summary.of(differences)
+    low, high, p = summary.low, summary.high, np.nan
+    if summary.n > 1:
+        from scipy.stats import permutation_test  # slow to import
+
+        p = permutation_test((differences,), np.mean, permutation_type="samples", rng=seed).pvalue
+        if not differences.any():
+            low = high = 0.0  # no piece differs
+    return Difference(summary.n, summary.mean, low, high, float(p), means)
+
+
+def least_p(n: int) -> float:
+    """Return the smallest possible p value of n pairs: all of them differ in the same direction.
+
+    It is NaN for fewer than two pairs.
+    """
+    return 2.0 ** (1 - n) if n > 1 else np.nan
+
+
+def unpaired_difference(first: Values, second: Values) -> Difference:
+    """Return the difference of the means of two sets of different pieces (Welch 1947)."""
+    sets = [np.fromiter(values.values(), float) for values in (first, second)]
+    valid = [values[~np.isnan(values)] for values in sets]
+    n, means = min(map(len, valid)), (mean_of_valid(valid[0]), mean_of_valid(valid[1]))
+    mean = means[0] - means[1]
+    low = high = np.nan
+    if n > 1 and any(map(np.ptp, valid)):
+        sizes = np.array([len(x) for x in valid])
+        squares = np.array([x.var(ddof=1) for x in valid]) / sizes
+        degrees = squares.sum() ** 2 / (squares**2 / (sizes - 1)).sum()
+        low, high = mean_interval(mean, np.sqrt(squares.sum()), degrees)
+    return Difference(n, mean, low, high, np.nan, means)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values corrected for the number of comparisons (Holm 1979).
+
+    If no difference is real, the probability that any corrected value is below .05 is at most .05.
+    NaN values are not counted, and remain NaN.
+    """
+    order = sorted((p, i) for i, p in enumerate(p_values) if not np.isnan(p))
+    corrected, largest = list(p_values), 0.0
+    for rank, (p, i) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p))
+        corrected[i] = largest
+    return corrected

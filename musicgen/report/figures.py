@@ -38,7 +38,7 @@ def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
 
 
 def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> NDArray[np.uint8]:
-    """Plot notes over beats, with a colour for each track; return the image [height, width, RGB].
+    """Plot notes over beats, with a colour per track; return the image [height, width, RGB].
 
     Args:
         score: the notes.

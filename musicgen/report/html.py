@@ -6,31 +6,46 @@ Text is escaped. Music is embedded as JSON, styles and scripts as text.
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
+from importlib.resources import files
 from itertools import count
 from string import Template
 from typing import Any
 from urllib.parse import quote
 
-from musicgen.midi import Score, Track, role
-from musicgen.report.markup import (
-    Metadata,
-    asset,
-    embedded_json,
-    fold,
-    format_value,
-    metadata_list,
-    render_page,
-    text,
-)
-from musicgen.report.payload import Mark, score_payload
+import numpy as np
+
+from musicgen.midi import DRUMS, Score, Track, role
 from musicgen.text import pluralize, shortened
 
 SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
 NUM_NOTICES_SHOWN = 2  # more notices than this are folded
+
+# The synthesiser voice of each role. All other roles have the voice "other".
+SYNTHESISER_VOICES = {
+    DRUMS: "drums",
+    **dict.fromkeys(("Piano", "Chromatic percussion"), "piano"),
+    **dict.fromkeys(("Guitar", "Ethnic"), "guitar"),
+    "Bass": "bass",
+    **dict.fromkeys(("Strings", "Ensemble", "Synth pad", "Synth effects"), "strings"),
+}
+
+CHORD_SUFFIXES = {quality: quality for quality in ("m", "7", "m7", "sus2", "sus4")}
+CHORD_SUFFIXES |= {"M": "", "M7": "maj7", "o": "dim", "o7": "dim7", "/o7": "m7♭5", "+": "aug"}
+
+Value = str | int | float | Sequence[Any] | None
+Metadata = Mapping[str, Value]
+"""Values by label."""
+
+Mark = tuple[int, int, str]
+"""A passage to mark on the piano roll: its first and last tick, and a short text."""
 
 
 @dataclass(frozen=True)
@@ -197,3 +212,163 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
         for row in rows
     )
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table>"
+
+
+def chord_label(text: str) -> str:
+    """Return a chord marker for display: `Amaj7/E` for `A_M7_E`; other text is unchanged."""
+    root, quality, bass = [*text.split("_"), "", ""][:3]
+    if root == quality == "N":
+        return "N.C."
+    if not root or root[0] not in "ABCDEFG" or quality not in CHORD_SUFFIXES:
+        return text
+    return root + CHORD_SUFFIXES[quality] + (f"/{bass}" if bass not in ("", root) else "")
+
+
+def track_voice(track: Track) -> str:
+    """Return the synthesiser voice that plays a track."""
+    return SYNTHESISER_VOICES.get(role(track), "other")
+
+
+def tempo_map(score: Score) -> list[list[float]]:
+    """Return segments of constant tempo: first tick, its time in seconds, seconds per tick."""
+    ticks = np.unique(np.append(0, score.tempos["tick"]))
+    seconds = score.seconds_at(ticks)
+    rates = score.seconds_at(ticks + 1) - seconds
+    return [
+        [int(tick), round(float(second), 6), round(float(rate), 12)]
+        for tick, second, rate in zip(ticks, seconds, rates, strict=True)
+    ]
+
+
+def _keys(track: Track) -> list[tuple[Any, ...]]:
+    """Return a key per note, its track, onset and pitch, to find it in another score."""
+    notes = track.notes[["onset", "pitch"]].tolist()
+    return [(track.name, track.program, track.is_drum, onset, pitch) for onset, pitch in notes]
+
+
+def score_payload(
+    score: Score, prompt_end: int, marks: Sequence[Mark] = (), kept: Score | None = None
+) -> dict[str, Any]:
+    """Return a piece as data for JSON, with times in ticks.
+
+    Onsets and bar starts are differences from the previous one, which have fewer digits.
+
+    Args:
+        score: prompt and continuation.
+        prompt_end: tick at which the continuation begins.
+        marks: passages to mark on the piano roll.
+        kept: notes of kept parts after `prompt_end`.
+    """
+    kept_keys = {key for track in kept.tracks for key in _keys(track)} if kept else set()
+    tracks = []
+    for track in score.tracks:
+        # The player schedules notes in the order of their onsets.
+        notes = track.notes[np.argsort(track.notes["onset"], kind="stable")]
+        keys = _keys(replace(track, notes=notes))
+        tracks.append(
+            {
+                "voice": track_voice(track),
+                "onset": np.diff(notes["onset"], prepend=0).tolist(),
+                **{name: notes[name].tolist() for name in ("duration", "pitch", "velocity")},
+                "kept": [int(key in kept_keys) for key in keys],
+            }
+        )
+    return {
+        "ticksPerBeat": score.ticks_per_beat,
+        "end": max(score.end, prompt_end),
+        "promptEnd": prompt_end,
+        "tempo": tempo_map(score),
+        # Tick, ticks per beat and label of each time signature; the first one is at tick 0.
+        "meters": [
+            [s.tick, score.ticks_per_beat * 4 / s.denominator, f"{s.numerator}/{s.denominator}"]
+            for s in score.time_signatures_from_start()
+        ],
+        "bars": np.diff(score.bar_starts(), prepend=0).tolist(),
+        "markers": [[int(tick), chord_label(text)] for tick, text in score.markers],
+        "marks": [list(mark) for mark in marks],
+        "tracks": tracks,
+    }
+
+
+def render_page(
+    template: str, *, scripts: Sequence[str], styles: Sequence[str], **fields: str
+) -> str:
+    """Return a page from a template, with embedded scripts and styles.
+
+    The Content-Security-Policy of the page allows these by their hashes.
+
+    Args:
+        template: text with the fields of `string.Template`.
+        scripts: JavaScript, in the order of execution.
+        styles: CSS.
+        fields: HTML for the other fields of the template, by name.
+    """
+    style, script = "\n".join(styles), "\n".join(scripts)
+    return Template(template).substitute(
+        fields,
+        style=style,
+        style_hash=_content_hash(style),
+        script=script,
+        script_hash=_content_hash(script),
+    )
+
+
+def metadata_list(metadata: Metadata, form: str = ".4g") -> str:
+    """Return the HTML of a list of labels and values; "" if it is empty.
+
+    Args:
+        form: format of floats.
+    """
+    if not metadata:
+        return ""
+    entries = "\n".join(
+        f"<div><dt>{text(label)}</dt><dd>{format_value(value, form)}</dd></div>"
+        for label, value in metadata.items()
+    )
+    return f'<dl class="metadata">\n{entries}\n</dl>'
+
+
+def fold(summary: str, body: str, kind: str = "") -> str:
+    """Return a closed `details` element; "" if the body is empty.
+
+    Args:
+        summary, body: HTML.
+        kind: class of the element.
+    """
+    if not body:
+        return ""
+    attribute = f' class="{kind}"' if kind else ""
+    return f"<details{attribute}><summary>{summary}</summary>\n{body}\n</details>"
+
+
+def format_value(value: Value, form: str = ".4g") -> str:
+    """Return a value as escaped text: floats in the format `form`, lists as on the command line."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(format_value, value))}]"
+    if isinstance(value, float | np.floating):
+        value = float(value)
+        if math.isnan(value):
+            return "n/a"
+        return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:{form}}"
+    return "n/a" if value is None else text(str(value))
+
+
+def text(text: str) -> str:
+    """Return text escaped for elements and quoted attributes; invalid Unicode becomes `?`."""
+    return escape(text.encode("utf-8", "replace").decode())
+
+
+def embedded_json(data: Any) -> str:
+    """Return data as JSON that is safe inside of a script element."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def asset(name: str) -> str:
+    """Return the text of a file in `report/page/`."""
+    return files("musicgen.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def _content_hash(content: str) -> str:
+    """Return a Content-Security-Policy source that allows only this inline text."""
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -8,9 +8,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -22,27 +21,38 @@ from musicgen.text import csv_cell, printable
 TableRow = dict[str, Any]
 """A row of the table of a measure: values by column, such as piece, part and value."""
 
+Rows = Sequence[Mapping[str, Any]]
+"""The rows of a table."""
+
 IN_FILES = ("skipped", "std", "draws", "seeds", "baseline_n")
 """Columns of CSV files that a terminal does not show."""
 
 
-def write_csv(rows: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+def write_csv(rows: Rows, path: str | Path) -> None:
     """Write rows as a CSV file, atomically, with all columns in the order of their appearance.
 
     NaN, None and missing values become empty cells.
     """
+    write_text(path, _as_text(rows, ","))
+
+
+def as_tsv(rows: Rows, title: str) -> str:
+    """Return rows as tab-separated values, after a line with `#` and the title.
+
+    NaN, None and missing values become empty cells.
+    """
+    return f"# {title}\n" + _as_text(rows, "\t")
+
+
+def _as_text(rows: Rows, delimiter: str) -> str:
+    """Return a line with the names of the columns, and a line per row."""
     text = io.StringIO(newline="")
-    _write_rows(rows, text, delimiter=",")
-    write_text(path, text.getvalue())
-
-
-def _write_rows(rows: Sequence[Mapping[str, Any]], file: TextIO, *, delimiter: str) -> None:
-    """Write a line with the names of the columns, and a line for each row."""
-    writer = csv.DictWriter(file, _columns(rows), delimiter=delimiter, lineterminator="\n")
+    writer = csv.DictWriter(text, _columns(rows), delimiter=delimiter, lineterminator="\n")
     writer.writeheader()
     writer.writerows(
         {k: "" if _missing(v) else csv_cell(v) for k, v in row.items()} for row in rows
     )
+    return text.getvalue()
 
 
 def without_nan(content: Any) -> Any:
@@ -54,18 +64,7 @@ def without_nan(content: Any) -> Any:
     return None if _missing(content) else content
 
 
-def as_tsv(rows: Sequence[Mapping[str, Any]], title: str) -> str:
-    """Return rows as tab-separated values, after a line with `#` and the title.
-
-    NaN, None and missing values become empty cells.
-    """
-    text = io.StringIO(newline="")
-    text.write(f"# {title}\n")
-    _write_rows(rows, text, delimiter="\t")
-    return text.getvalue()
-
-
-def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Table:
+def as_table(rows: Rows, title: str | None = None) -> Table:
     """Return rows as a terminal table, with 4 decimals for floats and "n/a" for missing values."""
 
     def cell(value: object) -> Text:
@@ -83,7 +82,7 @@ def as_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Tab
     return table
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _columns(rows: Rows) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
@@ -95,7 +94,7 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
     """Return rows with the summary of `value` over pieces; rows without `value` are unchanged.
 
     Returns:
-        A row for each combination of the columns other than `piece`, `original` and `value`, with
+        A row per combination of the columns other than `piece`, `original` and `value`, with
         the columns of `Summary`. Samples with the same `original` count as one piece with their
         mean.
     """
@@ -109,7 +108,7 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
     summaries = []
     for key, by_piece in groups.items():
         row = dict(key)
-        values = [mean_of_valid(np.array(samples)) for samples in by_piece.values()]
+        values = [mean_of_valid(samples) for samples in by_piece.values()]
         summaries.append(
             {**row, **asdict(Summary.of(values, similarities=row.get("profile") in PROFILES))}
         )
@@ -125,15 +124,15 @@ def readable(rows: Iterable[TableRow]) -> list[TableRow]:
     """
     table = []
     for row in rows:
-        ends = {}
-        for low in (name for name in row if name == "low" or name.endswith("_low")):
-            prefix = low.removesuffix("low")
-            mean = f"{prefix}mean" if f"{prefix}mean" in row else prefix.rstrip("_")
-            ends[mean or "difference"] = (low, f"{prefix}high")
-        for name, (low, high) in ends.items():
-            row = {**row, name: interval(row[name], row[low], row[high])}
-        hidden = {*IN_FILES, *(end for pair in ends.values() for end in pair)}
-        table.append({name: each for name, each in row.items() if name not in hidden})
+        readable_row, hidden = dict(row), {*IN_FILES}
+        for low in row:
+            if low == "low" or low.endswith("_low"):
+                prefix = low.removesuffix("low")
+                mean, high = f"{prefix}mean", f"{prefix}high"
+                name = mean if mean in row else prefix.rstrip("_") or "difference"
+                readable_row[name] = interval(row[name], row[low], row[high])
+                hidden |= {low, high}
+        table.append({name: each for name, each in readable_row.items() if name not in hidden})
     shown = {k for row in table for k, value in row.items() if not (_missing(value) or value == "")}
     if len(table) > 1 and len({row.get("run") for row in table}) == 1:
         shown -= {"run"}
@@ -141,7 +140,7 @@ def readable(rows: Iterable[TableRow]) -> list[TableRow]:
 
 
 def interval(mean: float, low: float, high: float) -> str:
-    """Return a mean with its interval as text: three decimals, or one from 10 on; "" for NaN."""
+    """Return a mean with its interval as text: three decimals, or one if ≥ 10; "" for NaN."""
     if math.isnan(mean):
         return ""
     digits = 1 if abs(mean) >= 10 else 3

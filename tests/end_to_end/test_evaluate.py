@@ -11,8 +11,8 @@ import torch
 from musicgen import load
 from musicgen.checkpoints import run_identity
 from musicgen.composer import compose_pop
-from musicgen.evaluation.losses import position_losses
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.position_loss import position_losses
+from musicgen.evaluation.runs import open_training_data
 from musicgen.midi import write
 from musicgen.models.position_kernels import position_kernels
 from musicgen.random import NoiseKey, RandomStream

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from musicgen import load
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.runs import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, Track, notes_from, write
 from tests.end_to_end.command_line import succeed

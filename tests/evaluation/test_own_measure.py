@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from musicgen.cli.evaluate import read_inputs, run_measure
-from musicgen.evaluation.inputs import Inputs
+from musicgen.evaluation.runs import Inputs
 from musicgen.files import read_csv
 from musicgen.midi import Score, Track, find_music, notes_from, read, write
 from musicgen.report.tables import TableRow

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.evaluation.losses import Pieces, losses_by_unit, position_losses
+from musicgen.evaluation.position_loss import Pieces, losses_by_unit, position_losses
 from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI
 from musicgen.tokenization.coordinates import Coordinates

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 import musicgen.cli  # noqa: F401, registers the resolver of conf/data
 from musicgen.errors import UserError
-from musicgen.evaluation.training_data import open_training_data
+from musicgen.evaluation.runs import open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.midi import dumps
 from musicgen.tokenization import REMI

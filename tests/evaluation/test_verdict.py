@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from musicgen.evaluation import names as n
+from musicgen.evaluation import verdict as n
 from musicgen.evaluation import verdict as v
-from musicgen.evaluation.comparison import Comparison, comparison_row, run_differences
+from musicgen.evaluation.verdict import comparison_row, run_differences
 
 STYLE = "onset-duration similarity"
 
@@ -115,7 +115,7 @@ def test_music_with_matches_of_usual_length_is_rarely_called_a_copy(num_held_out
         matches = np.round(6 * rng.lognormal(0, 0.8, 12 + num_held_out))
         pieces = dict(enumerate(matches))
         others = {i: pieces.pop(i) for i in range(12, len(matches))}
-        found = comparison_row(Comparison(n.TRAINING_MATCH, pieces, n.HELD_OUT_PIECES, others))
+        found = comparison_row(n.TRAINING_MATCH, n.HELD_OUT_PIECES, pieces, others)
         v.judge([found])
         worse += found.get("answer") == "worse"
     assert worse / 1000 <= 0.05
@@ -148,7 +148,7 @@ def test_differences_larger_than_chance():
 
 def test_losses_of_tokens_are_compared_between_runs_of_one_vocabulary():
     values = {"a": 1.0, "b": 2.0}
-    lines = [Comparison(f"nats per {x}", values, n.TRIGRAM, {}) for x in ("token", "note")]
+    lines = {f"nats per {x}": values for x in ("token", "note")}
     rows = run_differences({"A": lines, "B": lines, "C": lines}, ["one", "one", "two"], seed=0)
     assert [x["first"] + x["second"] for x in rows if "token" in x["measure"]] == ["AB"]
     assert len(rows) == 4

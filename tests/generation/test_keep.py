@@ -21,7 +21,7 @@ from musicgen.midi import (
     notes_from,
 )
 from musicgen.random import NoiseKey
-from musicgen.report.payload import score_payload
+from musicgen.report.html import score_payload
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chorale.frames import VOICES
 from tests.generation.builders import music_model

@@ -21,7 +21,7 @@ from musicgen.attention import FAVOR, LinearAttention
 from musicgen.composer import compose_pop
 from musicgen.composer.bands import compose_band
 from musicgen.composer.songs import compose_song
-from musicgen.evaluation.losses import position_losses
+from musicgen.evaluation.position_loss import position_losses
 from musicgen.midi import NOTE, Score, Track
 from musicgen.position import SineSPE
 from musicgen.random import NoiseKey

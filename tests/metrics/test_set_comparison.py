@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from musicgen.metrics.set_comparison import Described, compare_sets
+from musicgen.metrics.descriptors import Sample, compare_sets
 
 
-def pieces(values, histogram) -> list[Described]:
+def pieces(values, histogram) -> list[Sample]:
     profiles = 4 * [{"Piano": np.array(histogram)}]
-    return [Described(str(x), {"x": x, "none": np.nan}, profiles) for x in values]
+    return [(str(x), {"x": x, "none": np.nan}, profiles) for x in values]
 
 
 def test_other_sets_are_farther_than_two_halves_of_one():

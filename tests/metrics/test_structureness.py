@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from musicgen.metrics.structureness import (
+from musicgen.metrics.repeated_bars import (
     PENALTY,
     harmony_and_rhythm,
     segment_fitness,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musicgen.midi.score import TEMPO, Marker, Score, TimeSignature, Track, notes_from
-from musicgen.report.payload import chord_label, score_payload, tempo_map
+from musicgen.report.html import chord_label, score_payload, tempo_map
 
 ticks = st.integers(0, 20_000)
 note_rows = st.lists(

@@ -27,7 +27,7 @@ from musicgen.models import Transformer
 from musicgen.plugins.page.compile import compile_step
 from musicgen.plugins.page.tables import constants, tokenizer_tables
 from musicgen.random import NoiseKey
-from musicgen.report.markup import asset, embedded_json, render_page, text
+from musicgen.report.html import asset, embedded_json, render_page, text
 from musicgen.tokenization.base import Tokenizer
 
 WORKER_SCRIPTS = (

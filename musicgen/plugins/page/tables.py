@@ -18,7 +18,7 @@ from musicgen.midi.key import (
     spelling,
 )
 from musicgen.midi.score import DEFAULT_TEMPO, PITCH_CLASSES
-from musicgen.report.payload import CHORD_SUFFIXES, track_voice
+from musicgen.report.html import CHORD_SUFFIXES, track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
 from musicgen.tokenization.bars import FIFTHS
 from musicgen.tokenization.base import Tokenizer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from musicgen.report.markup import asset
+from musicgen.report.html import asset
 from tests.plugins.page.node import needs_node, run_worker
 
 pytestmark = needs_node

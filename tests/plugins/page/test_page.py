@@ -4,7 +4,7 @@ import pytest
 
 from musicgen.errors import UserError
 from musicgen.plugins.page.tables import tokenizer_tables
-from musicgen.report.payload import chord_label
+from musicgen.report.html import chord_label
 from musicgen.tokenization import Groove2Groove
 from tests.plugins.page.node import needs_node, run_worker
 
