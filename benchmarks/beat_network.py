@@ -26,7 +26,7 @@ from musicgen.data.corpora.base import Piece as CorpusPiece
 from musicgen.errors import UserError
 from musicgen.midi import read, write
 from musicgen.package_data import CONF
-from musicgen.plugins.beats.network import FEATURES, FRAME_RATE, Array, frame_features
+from musicgen.plugins.beats.network import FRAME_RATE, NUM_FEATURES, Array, frame_features
 
 CHANNELS, LAYERS, WIDTH = 32, 10, 5
 CROP, BATCH = 50 * FRAME_RATE, 6  # frames, and performances in a step
@@ -50,7 +50,7 @@ class Network(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inp = nn.Conv1d(len(FEATURES), CHANNELS, 3, padding=1)
+        self.inp = nn.Conv1d(NUM_FEATURES, CHANNELS, 3, padding=1)
         self.conv = nn.ModuleList(
             nn.Conv1d(CHANNELS, CHANNELS, WIDTH, dilation=2**i, padding=WIDTH // 2 * 2**i)
             for i in range(LAYERS)

@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
-from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from musicgen.midi.events import END_OF_TRACK, META, TEMPO_CHANGE, TIME_SIGNATURE, Event
+from musicgen.midi.events import END_OF_TRACK, META, TEMPO_CHANGE, TIME_SIGNATURE
 from musicgen.midi.extension import FileTrack, as_file
 from musicgen.midi.io import dumps, loads
 from musicgen.midi.score import TEMPO, Score, TimeSignature
 from musicgen.midi.tracks import open_file
 from musicgen.plugins.beats.beats import Beats, find_beats, read_beats
+from musicgen.plugins.beats.network import FloatArray, IntArray
 
 TICKS_PER_BEAT = 1920
 """Ticks in a quarter: half a tick is less than a millisecond down to 16 quarters a minute."""
@@ -23,12 +22,14 @@ _EARLY = 0.25
 
 _FIRST = -1  # of the events at one tick
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
-
-class BeatMap(NamedTuple):
+class BeatMap:
     """Where the beats of a performance are in a score whose bars are those of the performance.
+
+    A bar that begins before the first onset is complete in the score.
+
+    Args:
+        first_onset: seconds at which the first note begins.
 
     Attributes:
         times: seconds in the performance. [num_beats]
@@ -37,40 +38,31 @@ class BeatMap(NamedTuple):
         tempos: of the score, `TEMPO`; with them it sounds as the performance, from tick 0 on.
     """
 
-    times: FloatArray
-    ticks: IntArray
-    time_signatures: list[TimeSignature]
-    tempos: NDArray[np.void]
-
-    @classmethod
-    def of(cls, beats: Beats, first_onset: float) -> Self:
-        """Return the map of beats; a bar that begins before the first onset is complete.
-
-        Args:
-            first_onset: seconds at which the first note begins.
-        """
-        times, starts = _with_beat_before(beats, first_onset)
-        beat = round(TICKS_PER_BEAT * beats.quarters)
+    def __init__(self, beats: Beats, first_onset: float) -> None:
+        self.times, starts = _with_beat_before(beats, first_onset)
         upbeat = int(starts[0])
         # Silence comes before an upbeat.
         lead_in = -(-upbeat // beats.beats_per_bar) * beats.beats_per_bar - upbeat
-        ticks = (np.arange(len(times)) + lead_in) * beat
+        beat = round(TICKS_PER_BEAT * beats.quarters)
+        self.ticks = (np.arange(len(self.times)) + lead_in) * beat
         lengths = np.append(np.diff(starts), beats.beats_per_bar)
-        signatures = list(_time_signatures(beats, ticks[starts], lengths))
-        seconds = np.append(np.diff(times), times[-1] - times[-2])
-        tempos = np.empty(len(times), TEMPO)
-        tempos["tick"], tempos["bpm"] = ticks, 60 * beats.quarters / seconds
-        tempos["tick"][0] = 0  # the lead-in has the tempo of the first beat
-        return cls(times, ticks, signatures, tempos)
+        self.time_signatures = list(_time_signatures(beats, self.ticks[starts], lengths))
+        seconds = np.diff(self.times)
+        self.tempos = np.empty(len(self.times), TEMPO)
+        self.tempos["tick"] = self.ticks
+        self.tempos["bpm"] = 60 * beats.quarters / np.append(seconds, seconds[-1])
+        self.tempos["tick"][0] = 0  # the lead-in has the tempo of the first beat
 
     def ticks_at(self, seconds: FloatArray) -> IntArray:
-        """Return the tick of the score at each moment of the performance, from 0 on."""
-        positions = _interpolate(seconds, self.times, self.ticks.astype(np.float64))
-        return np.maximum(np.round(positions), 0).astype(np.int64)
+        """Return the tick of the score at each moment of the performance, from 0 on.
 
-    def seconds_at(self, ticks: IntArray) -> FloatArray:
-        """Return the moment of the performance at each tick of the score."""
-        return _interpolate(ticks.astype(np.float64), self.ticks.astype(np.float64), self.times)
+        Moments between beats are interpolated, others extrapolated from the nearest interval.
+        """
+        before = np.searchsorted(self.times, seconds, side="right") - 1
+        index = np.clip(before, 0, len(self.times) - 2)
+        slopes = np.diff(self.ticks) / np.diff(self.times)
+        positions = self.ticks[index] + (seconds - self.times[index]) * slopes[index]
+        return np.maximum(np.round(positions), 0).astype(np.int64)
 
 
 def onto_beats(score: Score, beats: Beats) -> Score:
@@ -81,7 +73,7 @@ def onto_beats(score: Score, beats: Beats) -> Score:
     """
     if beats.source == "file" or not score.num_notes:
         return score
-    beat_map = BeatMap.of(beats, float(score.seconds_at(score.start)))
+    beat_map = BeatMap(beats, float(score.seconds_at(score.start)))
     moved = score.moved(lambda ticks: beat_map.ticks_at(score.seconds_at(ticks)))
     return replace(
         moved,
@@ -95,18 +87,17 @@ def file_onto_beats(data: bytes, score: Score, beats: Beats) -> bytes:
     """Return a MIDI file with all events moved as `onto_beats` moves those of its score.
 
     Pedals, controllers and texts move with the notes; its own tempi and time signatures are left
-    out. Beats of the source `file` change nothing.
+    out.
 
     Args:
-        score: the music that was read from `data`.
+        score: the music that was read from `data`, with a note.
     """
-    if beats.source == "file" or not score.num_notes:
-        return data
-    beat_map = BeatMap.of(beats, float(score.seconds_at(score.start)))
+    beat_map = BeatMap(beats, float(score.seconds_at(score.start)))
     file = open_file(data)
+    left_out = TEMPO_CHANGE, TIME_SIGNATURE, END_OF_TRACK
     tracks = []
     for state in file.tracks:
-        events = [event for event in state.events if not _is_left_out(event)]
+        events = [e for e in state.events if e.status != META or e.meta[0] not in left_out]
         ticks = np.array([*(event.tick for event in events), state.tick], np.int64)
         *moved, end = beat_map.ticks_at(score.seconds_at(ticks)).tolist()
         after = list(zip(moved, range(len(events)), (e.message for e in events), strict=True))
@@ -151,11 +142,6 @@ def on_beats(
     return replace(moved, tempos=moved.mean_tempos(pace_bars), repairs=repairs), data
 
 
-def _is_left_out(event: Event) -> bool:
-    kinds = TEMPO_CHANGE, TIME_SIGNATURE, END_OF_TRACK
-    return event.status == META and event.meta[0] in kinds
-
-
 def _with_beat_before(beats: Beats, first_onset: float) -> tuple[FloatArray, IntArray]:
     """Return beats from the first onset on, at its pace, and where bars begin among them."""
     times, starts = beats.times, beats.bar_starts
@@ -165,7 +151,8 @@ def _with_beat_before(beats: Beats, first_onset: float) -> tuple[FloatArray, Int
     missing = max(0, int(np.ceil((times[0] - first_onset) / interval - _EARLY)))
     before = times[0] - interval * np.arange(missing, 0, -1)
     times = np.concatenate([before, times])
-    times[0] = min(times[0], first_onset) if first_onset < times[1] else times[0]
+    if first_onset < times[1]:
+        times[0] = min(times[0], first_onset)
     return times, starts + missing
 
 
@@ -178,10 +165,3 @@ def _time_signatures(beats: Beats, ticks: IntArray, lengths: IntArray) -> Iterat
         bars.insert(0, (0, beats.beats_per_bar))
     for length, run in groupby(bars, key=lambda bar: bar[1]):
         yield TimeSignature(next(run)[0], length * per_beat, denominator)
-
-
-def _interpolate(x: FloatArray, known: FloatArray, values: FloatArray) -> FloatArray:
-    """Interpolate linearly, and extrapolate from the first and the last interval."""
-    index = np.clip(np.searchsorted(known, x, side="right") - 1, 0, len(known) - 2)
-    slopes = np.diff(values) / np.diff(known)
-    return values[index] + (x - known[index]) * slopes[index]

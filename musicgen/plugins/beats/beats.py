@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.midi.score import Score
@@ -14,14 +13,15 @@ from musicgen.midi.tick_grid import DIVISIONS, TickGrid
 from musicgen.plugins.beats.network import (
     FRAME_RATE,
     FloatArray,
+    IntArray,
     PlayedNotes,
+    bar_odds,
     beat_logits,
+    find_bars,
+    find_beat_frames,
+    nearby_beat_odds,
     played_notes,
 )
-from musicgen.plugins.beats.search import bar_odds, find_bars, nearby_beat_odds
-from musicgen.plugins.beats.search import find_beats as find_beat_frames
-
-IntArray = NDArray[np.int64]
 
 # Beats between the file's are to be more likely by so much, in mean log odds: most songs of POP909
 # whose notes lie on the grid of another beat have 1.9 or more, metronomic files .5 or less.
@@ -30,7 +30,6 @@ _MORE_LIKELY = 1.5
 # 4.5 or more, metronomic files without drums 1.2 or less. Drums are played to the file's bars.
 _MORE_LIKELY_BARS = 3.0
 
-_NEARBY = 2  # frames around a beat in which the network may expect a bar
 _REFINE_SECONDS = 0.06  # from a frame to the onsets that are its beat
 _MARGIN_SECONDS = 60 / 22  # from the first and the last onset to a beat: at the slowest tempo
 _COMPOUND_FIT = 0.35  # of onsets to thirds of a beat, and more than to quarters
@@ -72,15 +71,11 @@ class Beats:
         numerator, denominator = self.time_signature
         return round(4 * numerator / denominator / self.quarters)
 
-    @property
-    def tempo(self) -> float:
-        """The median number of beats a minute."""
-        return 60 / float(np.median(np.diff(self.times)))
-
     def describe(self) -> str:
         """Return one line, such as `92 a minute, 4/4, bars begin at 0.31 s`."""
         numerator, denominator = self.time_signature
-        line = f"{self.tempo:.0f} a minute, {numerator}/{denominator}"
+        beats_per_minute = 60 / float(np.median(np.diff(self.times)))
+        line = f"{beats_per_minute:.0f} a minute, {numerator}/{denominator}"
         if len(self.bar_starts):
             line += f", bars begin at {self.times[self.bar_starts[0]]:.2f} s"
         if self.doubt >= 0.005:
@@ -107,25 +102,24 @@ def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     beat_odds = nearby_beat_odds(logits[:, 0])
     source: Source = "annotated"
     if times is None and grid.is_steady:
-        source, times = "shifted", _best_shift(score, grid, beat_odds)
+        source, times = "shifted", _best_shift(score, own, grid, beat_odds)
     elif times is None:
         source = "played"
         first = int((notes.onset[0] + _MARGIN_SECONDS) * FRAME_RATE)
         last = int((notes.onset[-1] - _MARGIN_SECONDS) * FRAME_RATE)
         times = _refine(find_beat_frames(logits[:, 0], first, last) / FRAME_RATE, notes)
-    keeps_beats = times is None
-    times = own.times if times is None else times
     at = _frames(times, len(logits))
-    odds = bar_odds(_highest_nearby(logits[:, 1])[at], _highest_nearby(logits[:, 0])[at])
-    bars = find_bars(odds)
-    is_shorter_than_a_bar = len(times) < 2 or not len(bars.starts)
-    if source != "annotated" and is_shorter_than_a_bar:
+    odds = bar_odds(logits, at)
+    starts, beats_per_bar = find_bars(odds)
+    if source != "annotated" and (len(times) < 2 or not len(starts)):  # less than a bar
         return own
-    if keeps_beats and not _are_other_bars(own, bars.starts, odds, notes):
-        return own
-    signature = _time_signature(bars.beats_per_bar, times, notes, source)
+    if times is own.times:
+        may_differ = own.quarters == 1 and not notes.is_drum.any()
+        if not may_differ or odds[starts].mean() - odds[own.bar_starts].mean() < _MORE_LIKELY_BARS:
+            return own
+    signature = _time_signature(beats_per_bar, times, notes, source)
     doubt = 0.0 if source == "annotated" else float((1 / (1 + np.exp(beat_odds[at]))).mean())
-    return Beats(times, bars.starts, signature, source, doubt)
+    return Beats(times, starts, signature, source, doubt)
 
 
 def beats_of_file(score: Score) -> Beats:
@@ -165,31 +159,21 @@ def read_beats(path: str | Path) -> Beats:
     starts = np.empty(0, np.int64)
     if rows.shape[1] > 1:
         starts = np.flatnonzero(rows[:, -1] == 1)
-    if rows.shape[1] > 1 and not len(starts):
-        raise UserError(f"{path}: no bar begins; expected beats with the number 1")
-    lengths = np.bincount(np.diff(starts)) if len(starts) > 1 else np.array([0])
-    beats_per_bar = int(lengths.argmax()) or 4
+        if not len(starts):
+            raise UserError(f"{path}: no bar begins; expected beats with the number 1")
+    beats_per_bar = int(np.bincount(np.diff(starts), minlength=1).argmax()) or 4
     return Beats(rows[:, 0], starts, (beats_per_bar, 4), "annotated")
 
 
-def _best_shift(score: Score, grid: TickGrid, beat_odds: FloatArray) -> FloatArray | None:
-    """Return the most likely beats in the tempo of the file; None if they are the file's own."""
+def _best_shift(score: Score, own: Beats, grid: TickGrid, beat_odds: FloatArray) -> FloatArray:
+    """Return the most likely beats in the tempo of the file, which may be the file's own."""
 
     def odds(times: FloatArray) -> float:
         return float(beat_odds[_frames(times, len(beat_odds))].mean())
 
     best = max((_shifted_beats(score, phase) for phase in grid.phases), key=odds)
-    own = _shifted_beats(score, 0)
-    if grid.is_on_grid and odds(best) < odds(own) + _MORE_LIKELY:
-        return None
-    return best
-
-
-def _are_other_bars(own: Beats, starts: IntArray, odds: FloatArray, notes: PlayedNotes) -> bool:
-    """Return whether bars at these beats of the file are far more likely than its own."""
-    if own.quarters != 1 or notes.is_drum.any():
-        return False
-    return odds[starts].mean() - odds[own.bar_starts].mean() >= _MORE_LIKELY_BARS
+    is_own = grid.is_on_grid and odds(best) < odds(_shifted_beats(score, 0)) + _MORE_LIKELY
+    return own.times if is_own else best
 
 
 def _shifted_beats(score: Score, phase: float) -> FloatArray:
@@ -199,12 +183,6 @@ def _shifted_beats(score: Score, phase: float) -> FloatArray:
     last = math.ceil(max(track.notes["onset"].max(initial=0) for track in score.tracks) / beat)
     ticks = np.round((np.arange(first, last + 1) + phase) * beat).astype(np.int64)
     return score.seconds_at(ticks[(ticks >= 0) & (ticks > score.start - beat)])
-
-
-def _highest_nearby(odds: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the highest of the log odds around each frame. [F]"""
-    padded = np.pad(odds, _NEARBY, mode="edge")
-    return np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEARBY + 1).max(axis=1)
 
 
 def _frames(times: FloatArray, num_frames: int) -> IntArray:

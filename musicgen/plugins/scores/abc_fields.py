@@ -1,42 +1,49 @@
-"""The fields of ABC notation: keys, metres, unit lengths and tempi."""
+"""The tunes of a book in ABC notation, and their fields: keys, metres, unit lengths and tempi."""
 
 import re
 from fractions import Fraction
-from typing import NamedTuple
 
-_FIFTHS = {"C": 0, "G": 1, "D": 2, "A": 3, "E": 4, "B": 5, "F": -1}
+from musicgen.plugins.scores.bars import Metre
+
 _MODES = {"maj": 0, "ion": 0, "": 0, "m": -3, "min": -3, "aeo": -3, "mix": -1, "dor": -2}
 _MODES |= {"phr": -4, "lyd": 1, "loc": -5}
-_ALTERS = {"^^": 2, "^": 1, "=": 0, "_": -1, "__": -2}
 _SHARPS = "FCGDAEB"
 
 
-class AbcKey(NamedTuple):
-    """A key field.
+def split_tunes(text: str) -> list[str]:
+    """Return the tunes of a book, each with the fields that come before the first tune.
 
-    Attributes:
-        fifths: sharps, or as a negative number flats; None if the field names no key.
-        alters: semitones by which it alters notes, by their letters.
-        semitones: by which its clef and transposition move notes; None if it names neither.
-        is_percussion: its clef is that of drums.
+    A tune begins with an `X:` field and ends at an empty line after its key; other text is left
+    out. Text without any `X:` is one tune.
     """
+    text = "\n".join(line.rstrip() for line in text.splitlines())
+    text = re.sub(r"(?ms)^%%begin([a-z]+).*?(^%%end\1[^\n]*\n?|\Z)", "", text)  # blocks of text
+    text = re.sub(r"(?m)^(%(?!%MIDI)|\+:).*\n?", "", text)  # comments, and words that go on
+    before, *tunes = re.split(r"(?m)^(?=X:)", text)
+    if not tunes:
+        before, tunes = "", [f"X:1\n{text}"]
+    common = re.findall(r"(?m)^[LMQ]:.*", before)
+    found = []
+    for tune in tunes:
+        head, key, music = tune.partition("\nK:")
+        found.append("\n".join([*common, head + key + music.split("\n\n")[0]]))
+    return found
 
-    fifths: int | None
-    alters: dict[str, int]
-    semitones: int | None
-    is_percussion: bool
 
+def read_key(text: str) -> tuple[int | None, dict[str, int], int | None]:
+    """Read a key field, such as `Bb`, `F#m`, `D mix ^g` or `C clef=treble-8`.
 
-def read_key(text: str) -> AbcKey:
-    """Return what a key field says, such as `Bb`, `F#m`, `D mix ^g` or `C clef=treble-8`."""
+    Returns:
+        Sharps, or as a negative number flats, None if the field names no key; the semitones by
+        which it alters notes, by their letters; and those of `read_semitones`.
+    """
     match = re.match(r"\s*([A-G])([#b]?)\s*([A-Za-z]*)", text)
     fifths, rest = None, text
-    if match and (mode := match[3].lower()[:3]) in _MODES:
-        fifths = _FIFTHS[match[1]] + 7 * ({"#": 1, "b": -1}.get(match[2], 0)) + _MODES[mode]
-        rest = text[match.end() :]
-    elif match and not re.match(r"[a-z]+=|treble|bass|alto|tenor", match[3], re.I):
-        fifths = _FIFTHS[match[1]] + 7 * ({"#": 1, "b": -1}.get(match[2], 0))
-        rest = text[match.end(2) :]
+    if match:
+        mode = match[3].lower()[:3]
+        fifths = _SHARPS.index(match[1]) - 1 + 7 * {"#": 1, "b": -1}.get(match[2], 0)
+        fifths += _MODES.get(mode, 0)
+        rest = text[match.end(3 if mode in _MODES else 2) :]
     elif re.match(r"\s*none\b", text):
         fifths = 0
     elif re.match(r"\s*H[Pp]\b", text):  # of the Highland bagpipe
@@ -47,14 +54,14 @@ def read_key(text: str) -> AbcKey:
         sharp, flat = _SHARPS[: max(0, fifths)], _SHARPS[::-1][: max(0, -fifths)]
         alters = dict.fromkeys(sharp, 1) | dict.fromkeys(flat, -1)
     for sign, letter in re.findall(r"(?:^|\s)(\^{1,2}|_{1,2}|=)([A-Ga-g])(?![a-z=])", rest):
-        alters[letter.upper()] = _ALTERS[sign]
+        alters[letter.upper()] = sign.count("^") - sign.count("_")
     if is_explicit:
         fifths = max(-7, min(7, sum(alters.values())))
-    return AbcKey(fifths, alters, read_semitones(rest), "perc" in rest)
+    return fifths, alters, read_semitones(rest)
 
 
 def read_semitones(text: str) -> int | None:
-    """Return the semitones by which the clef and transposition of a field move notes."""
+    """Return the semitones by which a clef and a transposition move notes; None without either."""
     found = re.findall(r"(?:treble|bass|alto|tenor|\bclef=\S*?)([+-])8", text)
     octaves = re.findall(r"\boctave=\s*(-?\d+)", text)
     moves = re.findall(r"\b(?:transpose|t)=\s*(-?\d+)", text)
@@ -64,8 +71,8 @@ def read_semitones(text: str) -> int | None:
     return semitones + sum(12 * int(each) for each in octaves) + sum(map(int, moves))
 
 
-def read_metre(text: str) -> tuple[int, int] | None:
-    """Return a metre such as `3/4`, `C|` or `(2+3)/8`; None if there is none."""
+def read_metre(text: str) -> Metre | None:
+    """Return a metre such as `3/4`, `C|` or `(2+3)/8`; None for other text."""
     text = text.strip()
     if text in ("C", "C|"):
         return (4, 4) if text == "C" else (2, 2)
@@ -103,8 +110,3 @@ def read_tempo(text: str, unit: Fraction) -> float | None:
     beat = sum((4 * Fraction(int(over), int(below)) for over, below in lengths), Fraction(0))
     bpm = float((beat or unit) * Fraction(match[2]))
     return bpm if 4 <= bpm <= 1000 else None
-
-
-def default_length(metre: tuple[int, int] | None) -> Fraction:
-    """Return the unit length of a tune that names none, in quarters: a sixteenth below 3/4."""
-    return Fraction(1, 4) if metre and metre[0] / metre[1] < 0.75 else Fraction(1, 2)

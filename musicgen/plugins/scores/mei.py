@@ -2,65 +2,15 @@
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from musicgen.midi.score import (
-    CHOIR_AAHS,
-    FERMATA,
-    PITCH_CLASSES,
-    TICKS_PER_BEAT,
-    Marker,
-    Track,
-)
-from musicgen.plugins.scores.drum_staff import drum_at
-from musicgen.plugins.scores.sheet import Metre, Sheet, SheetNote, sounding_fifths
+from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, TICKS_PER_BEAT, Track
+from musicgen.plugins.scores.bars import DRUMS, KEYBOARDS, SNARE, Metre, Note, sounding_fifths
+from musicgen.plugins.scores.sheet import Sheet
 
-_KEYBOARDS = 8  # programs below
 _ID = "{http://www.w3.org/XML/1998/namespace}id"
 _BEATS = {"whole": 4, "half": 2, "quarter": 1, "eighth": 0.5}
-
-
-@dataclass
-class _Staves:
-    """What is in force on the staves, by their numbers; a part is an index of tracks.
-
-    Attributes:
-        semitones: from what is printed to what sounds.
-        fifths: key signatures as they are printed.
-        drums: staves of percussion.
-    """
-
-    parts: dict[str, int] = field(default_factory=dict)
-    semitones: dict[str, int] = field(default_factory=dict)
-    fifths: dict[str, int] = field(default_factory=dict)
-    drums: set[str] = field(default_factory=set)
-
-
-@dataclass
-class _Print:
-    """What is printed, by verovio's ids of bars, notes and rests.
-
-    Attributes:
-        bars: metres in force.
-        parts: of notes and rests.
-        pitches: of notes; rests and cue notes have none.
-        ties: beginnings of the ties that end at a note.
-        keys: what a staff's key begins with, its id, the staff and fifths as they sound.
-        tempos: the bar, the place in it in quarters, and quarters a minute.
-        guessed: drums whose instrument the file does not tell.
-    """
-
-    tracks: list[Track] = field(default_factory=list)
-    bars: dict[str, Metre] = field(default_factory=dict)
-    parts: dict[str, int] = field(default_factory=dict)
-    pitches: dict[str, int] = field(default_factory=dict)
-    ties: dict[str, str] = field(default_factory=dict)
-    fermatas: set[str] = field(default_factory=set)
-    keys: list[tuple[str, str, int]] = field(default_factory=list)
-    tempos: list[tuple[str, float, float]] = field(default_factory=list)
-    guessed: set[str] = field(default_factory=set)
 
 
 def read_mei(root: Element, events: list[dict[str, Any]]) -> Sheet:
@@ -74,127 +24,128 @@ def read_mei(root: Element, events: list[dict[str, Any]]) -> Sheet:
     """
     if any("mensural" in each.get("notationtype", "") for each in root.iter("staffDef")):
         raise ValueError("mensural notation, which has no bars")
-    printed = _Reader(root).printed
-    onsets, ends, starts, end = _times(events)
-    if not starts:
+    reader = _Reader(events)
+    reader.read(root)
+    if not reader.starts:
         raise ValueError("no bar")
-    sheet = Sheet(printed.tracks, _notes(printed, onsets, ends))
-    sheet.end = end
-    sheet.bars = [(tick, printed.bars[name]) for name, tick in starts.items()]
-    staves = defaultdict[str, list[tuple[int, int]]](list)
-    times = starts | onsets
-    for name, staff, fifths in printed.keys:
-        if name in times:
-            staves[staff].append((times[name], fifths))
-    sheet.keys = list(staves.values())
-    for bar, place, bpm in printed.tempos:
-        if bar in starts and 4 <= bpm <= 1000:
-            sheet.tempos.append((starts[bar] + round(place * TICKS_PER_BEAT), bpm))
-    fermatas = {(printed.parts[x], onsets[x]) for x in printed.fermatas if x in onsets}
-    highest = min(fermatas, default=(0, 0))[0]
-    sheet.markers = [Marker(tick, FERMATA) for part, tick in fermatas if part == highest]
-    if printed.guessed:
-        count = len(printed.guessed)
-        sheet.repairs.append(f"{count:,} drums without an instrument placed by their lines")
-    return sheet
-
-
-def _times(
-    events: list[dict[str, Any]],
-) -> tuple[dict[str, int], dict[str, int], dict[str, int], int]:
-    """Return when notes and rests begin, notes end, bars begin, and the last event is, in ticks."""
-    onsets, ends, starts = dict[str, int](), dict[str, int](), dict[str, int]()
-    tick = 0
-    for event in events:
-        tick = round(event["qstamp"] * TICKS_PER_BEAT)
-        if "measureOn" in event:
-            starts.setdefault(event["measureOn"], tick)
-        onsets |= dict.fromkeys([*event.get("on", ()), *event.get("restsOn", ())], tick)
-        ends |= dict.fromkeys(event.get("off", ()), tick)
-    return onsets, ends, starts, tick
-
-
-def _notes(printed: _Print, onsets: dict[str, int], ends: dict[str, int]) -> list[list[SheetNote]]:
-    """Return the notes of each part; a tie joins a note to what it begins with, if that fits."""
-    notes, ties_on = [list[SheetNote]() for _ in printed.tracks], {*printed.ties.values()}
-    for name, onset in onsets.items():
-        pitch, end = printed.pitches.get(name), ends.get(name, 0)
-        if pitch is None or end <= onset:
-            continue
-        first = printed.ties.get(name, "")
-        is_tied = printed.pitches.get(first) == pitch and ends.get(first) == onset
-        note = SheetNote(onset, end - onset, pitch, is_tied, name in ties_on)
-        notes[printed.parts[name]].append(note)
-    return notes
+    return reader.finish(root)
 
 
 class _Reader:
-    """Goes through a file in its order; `printed` is what it says."""
+    """Goes through a file in its order. Staves have their numbers, other elements verovio's ids.
 
-    def __init__(self, root: Element) -> None:
-        self.printed = _Print()
-        self.staves = _Staves()
+    Attributes:
+        starts: ticks at which bars begin.
+        onsets: ticks at which notes and rests begin.
+        ends: ticks at which notes end.
+        metres: of bars.
+        parts: of staves; a part is an index of the sheet's tracks.
+        semitones: of staves, from what is printed to what sounds.
+        fifths: key signatures of staves as they are printed.
+        drums: staves of percussion.
+        new_keys: of staves, from the next bar, note or rest on.
+        common_key: of the staves that follow.
+        new_bpm: from the next bar on.
+        notes: parts and pitches of notes; rests and cue notes have None for a pitch.
+        ties: beginnings of the ties that end at a note.
+        num_guessed: drums whose instrument the file does not tell.
+    """
+
+    def __init__(self, events: list[dict[str, Any]]) -> None:
+        self.sheet = Sheet()
+        self.starts, self.onsets, self.ends = dict[str, int](), dict[str, int](), dict[str, int]()
+        for event in events:
+            self.sheet.end = tick = round(event["qstamp"] * TICKS_PER_BEAT)
+            if "measureOn" in event:
+                self.starts.setdefault(event["measureOn"], tick)
+            self.onsets |= dict.fromkeys([*event.get("on", ()), *event.get("restsOn", ())], tick)
+            self.ends |= dict.fromkeys(event.get("off", ()), tick)
         self.metre: Metre = (4, 4)
-        self.staff = ""
-        self.bar = ""
-        self.new_keys = dict[str, int]()  # of staves, from the next bar, note or rest on
-        self.common_key: int | None = None  # of the staves that follow
-        self.new_bpm: float | None = None  # from the next bar on
-        self.marked = {mark.get("startid", "")[1:] for mark in root.iter("fermata")}
-        self._read(root)
+        self.metres = dict[str, Metre]()
+        self.bar = self.staff = ""
+        self.parts = dict[str, int]()
+        self.semitones = defaultdict[str, int](int)
+        self.fifths = dict[str, int]()
+        self.drums = set[str]()
+        self.new_keys = dict[str, int]()
+        self.common_key: int | None = None
+        self.new_bpm: float | None = None
+        self.keys = defaultdict[str, list[tuple[int, int]]](list)
+        self.notes = dict[str, tuple[int, int | None]]()
+        self.ties = dict[str, str]()
+        self.num_guessed = 0
 
-    def _read(self, element: Element) -> None:
+    def finish(self, root: Element) -> Sheet:
+        """Return the sheet; a tie joins a note to what it begins with, if that fits."""
+        self.sheet.notes = [[] for _ in self.sheet.tracks]
+        self.sheet.bars = [(tick, self.metres[name]) for name, tick in self.starts.items()]
+        self.sheet.keys = list(self.keys.values())
+        ties_on = {*self.ties.values()}
+        for name, onset in self.onsets.items():
+            part, pitch = self.notes.get(name, (0, None))
+            end = self.ends.get(name, 0)
+            if pitch is not None and end > onset:
+                first = self.ties.get(name, "")
+                is_same = self.notes.get(first, (0, None))[1] == pitch
+                is_tied = is_same and self.ends.get(first) == onset
+                note = Note(onset, end - onset, pitch, is_tied, name in ties_on)
+                self.sheet.notes[part].append(note)
+        marked = {mark.get("startid", "")[1:] for mark in root.iter("fermata")}
+        for element in root.iter():
+            if element.get(_ID, "") in marked:  # a chord's first note stands for it
+                name = next(element.iter("note"), element).get(_ID, "")
+                if name in self.onsets:
+                    self.sheet.markers.append((self.notes[name][0], self.onsets[name], FERMATA))
+        if self.num_guessed:
+            what = "drums without an instrument placed by their lines"
+            self.sheet.repairs.append(f"{self.num_guessed:,} {what}")
+        return self.sheet
+
+    def read(self, element: Element) -> None:
         """Read an element and all that it contains."""
         staff_before = self.staff
-        is_staff = element.tag in ("staffDef", "staff")
-        if is_staff:
+        if element.tag in ("staffDef", "staff"):
             self.staff = element.get("n", "")
-        self._read_alone(element)
-        if element.get(_ID, "") in self.marked:  # a chord's first note stands for it
-            first = next(element.iter("note"), element)
-            self.printed.fermatas.add(first.get(_ID, ""))
+        match element.tag:
+            case "staffGrp" | "staffDef" | "scoreDef" | "meterSig" | "keySig" | "clef":
+                self._read_definition(element)
+            case "measure":
+                self._begin_bar(element.get(_ID, ""))
+            case "note" | "rest" | "mRest" | "space" | "mSpace":
+                self._read_note(element)
+            case "syl":
+                part = self.parts[self.staff]
+                if [*self.parts.values()].count(part) == 1:
+                    self.sheet.tracks[part].program = CHOIR_AAHS
+            case "tie":
+                self.ties[element.get("endid", "")[1:]] = element.get("startid", "")[1:]
+            case "tempo":
+                self._read_tempo(element)
         for child in element:
-            self._read(child)
-        if is_staff:
-            self.staff = staff_before
-
-    def _read_alone(self, element: Element) -> None:
-        """Read an element without what it contains."""
-        tag = element.tag
-        if tag in ("staffGrp", "staffDef", "scoreDef", "meterSig", "keySig", "clef"):
-            self._read_definition(element)
-        elif tag == "measure":
-            self._begin_bar(element.get(_ID, ""))
-        elif tag in ("note", "rest", "mRest", "space", "mSpace"):
-            self._read_note(element)
-        elif tag == "syl":
-            self._add_words()
-        elif tag == "tie":
-            start, end = element.get("startid", "")[1:], element.get("endid", "")[1:]
-            self.printed.ties[end] = start
-        elif tag == "tempo":
-            self._read_tempo(element)
+            self.read(child)
+        self.staff = staff_before
 
     def _begin_bar(self, name: str) -> None:
         """Begin a bar in the metre, the keys and the tempo that were printed before it."""
         self.bar = name
-        self.printed.bars[name] = self.metre
-        self._begin_keys(name, list(self.new_keys))
+        self.metres[name] = self.metre
+        for staff in list(self.new_keys):
+            self._begin_key(staff, self.starts.get(name))
         if self.new_bpm is not None:
-            self.printed.tempos.append((name, 0, self.new_bpm))
+            self._add_tempo(0, self.new_bpm)
             self.new_bpm = None
 
     def _read_definition(self, element: Element) -> None:
         """Read parts, clefs, metres, keys and transpositions."""
         if element.tag in ("staffGrp", "staffDef"):
-            _add_part(element, self.printed.tracks, self.staves)
+            self._add_part(element)
         semitones = element.get("trans.semi")
         if element.tag == "staffDef" and semitones is not None:
-            self.staves.semitones[self.staff] = int(semitones)
-            if self.staff in self.staves.fifths:
-                self.new_keys[self.staff] = self.staves.fifths[self.staff]
-        if element.get("shape") == "perc" or element.get("clef.shape") == "perc":
-            self.staves.drums.add(self.staff)
+            self.semitones[self.staff] = int(semitones)
+            if self.staff in self.fifths:
+                self.new_keys[self.staff] = self.fifths[self.staff]
+        if "perc" in (element.get("shape"), element.get("clef.shape")):
+            self.drums.add(self.staff)
         self.metre = _metre(element) or self.metre
         if element.tag == "staffDef" and self.common_key is not None:
             self.new_keys.setdefault(self.staff, self.common_key)
@@ -202,48 +153,65 @@ class _Reader:
         if fifths is not None and self.staff:
             self.new_keys[self.staff] = fifths
         elif fifths is not None:
-            self.common_key = None if self.staves.parts else fifths
-            self.new_keys |= dict.fromkeys(self.staves.parts, fifths)
+            self.common_key = None if self.parts else fifths
+            self.new_keys |= dict.fromkeys(self.parts, fifths)
         if element.tag == "scoreDef" and element.get("midi.bpm"):
             self.new_bpm = float(element.attrib["midi.bpm"])
 
-    def _begin_keys(self, name: str, staves: list[str]) -> None:
-        """Let the new keys of staves begin where a bar, a note or a rest does."""
-        for staff in staves:
-            fifths = self.new_keys.pop(staff)
-            self.staves.fifths[staff] = fifths
-            if staff not in self.staves.drums:
-                sounding = sounding_fifths(fifths, self.staves.semitones.get(staff, 0))
-                self.printed.keys.append((name, staff, sounding))
+    def _add_part(self, element: Element) -> None:
+        """Add the part of a staff, or of staves that a brace joins, unless it is there."""
+        names = [staff.get("n", "") for staff in element.iter("staffDef")]
+        signs = [element.get("symbol"), *(each.get("symbol") for each in element.findall("grpSym"))]
+        labels = {"".join(label.itertext()) for label in element.findall(".//staffDef/label")}
+        # Some braces join several instruments.
+        is_part = element.tag == "staffDef" or ("brace" in signs and len(labels) < 2)
+        if not is_part or not names or names[0] in self.parts:
+            return
+        label = element.find(".//label")
+        name = "" if label is None else " ".join(" ".join(label.itertext()).split())
+        instrument = element.find(".//instrDef")
+        program = 0 if instrument is None else int(instrument.get("midi.instrnum", 0))
+        is_drum = any(each.get("midi.channel") == "9" for each in element.iter("instrDef"))
+        track = Track(name, program if 0 <= program < 128 else 0, is_drum)
+        tracks = self.sheet.tracks
+        # Not all **kern files have braces.
+        is_same = instrument is not None and [track] == tracks[-1:] and track.program in KEYBOARDS
+        if not is_same:
+            tracks.append(track)
+        self.parts |= dict.fromkeys(names, len(tracks) - 1)
+        if is_drum:
+            self.drums |= {*names}
+
+    def _begin_key(self, staff: str, tick: int | None) -> None:
+        """Let the new key of a staff begin where a bar, a note or a rest does."""
+        self.fifths[staff] = fifths = self.new_keys.pop(staff)
+        if staff not in self.drums and tick is not None:
+            self.keys[staff].append((tick, sounding_fifths(fifths, self.semitones[staff])))
 
     def _read_note(self, element: Element) -> None:
-        name, part = element.get(_ID, ""), self.staves.parts[self.staff]
-        self.printed.parts[name] = part
+        name, part = element.get(_ID, ""), self.parts[self.staff]
+        pitch = None
         if self.staff in self.new_keys:
-            self._begin_keys(name, [self.staff])
+            self._begin_key(self.staff, self.onsets.get(name))
         if element.tag != "note" or element.get("cue") == "true":
-            return
-        if "pname" in element.attrib and self.staff not in self.staves.drums:
-            semitones = self.staves.semitones.get(self.staff, 0)
-            self.printed.pitches[name] = _pitch(element) + semitones
-        elif "pname" in element.attrib or "loc" in element.attrib or "pnum" in element.attrib:
-            self.printed.tracks[part].is_drum = True
-            self.printed.pitches[name] = self._drum(name, element)
+            pass
+        elif "pname" in element.attrib and self.staff not in self.drums:
+            pitch = _pitch(element) + self.semitones[self.staff]
+        elif element.attrib.keys() & {"pname", "loc", "pnum"}:
+            self.sheet.tracks[part].is_drum = True
+            pitch = self._drum(element)
+        self.notes[name] = part, pitch
 
-    def _drum(self, name: str, element: Element) -> int:
+    def _drum(self, element: Element) -> int:
         """Return the drum of a note of percussion."""
         number = element.get("pnum", "")
         if re.fullmatch(r"\d{1,3}", number):
             return int(number)
-        self.printed.guessed.add(name)
-        if "loc" in element.attrib:
-            return drum_at(int(element.attrib["loc"]))
-        return _pitch(element)
-
-    def _add_words(self) -> None:
-        part = self.staves.parts[self.staff]
-        if [*self.staves.parts.values()].count(part) == 1:
-            self.printed.tracks[part].program = CHOIR_AAHS
+        self.num_guessed += 1
+        if "loc" not in element.attrib:
+            return _pitch(element)
+        octave, step = divmod(int(element.attrib["loc"]) + 2, 7)  # 0 is the lowest line, E4
+        return DRUMS.get(f"{'CDEFGAB'[step]}{octave + 4}", SNARE)
 
     def _read_tempo(self, element: Element) -> None:
         place = (float(element.get("tstamp", 1)) - 1) * 4 / self.metre[1]
@@ -258,32 +226,13 @@ class _Reader:
             bpm = float(element.attrib["midi.bpm"])
         else:
             return
-        self.printed.tempos.append((self.bar, max(0, place), bpm))
+        self._add_tempo(max(0, place), bpm)
 
-
-def _add_part(element: Element, tracks: list[Track], staves: _Staves) -> None:
-    """Add the part of a staff, or of staves that a brace joins, unless it is there."""
-    names = [staff.get("n", "") for staff in element.iter("staffDef")]
-    symbols = [element.get("symbol"), *(each.get("symbol") for each in element.findall("grpSym"))]
-    instruments = [each.attrib for each in element.iter("instrDef")]
-    programs = [int(each.get("midi.instrnum", 0)) for each in instruments]
-    labels = {"".join(label.itertext()) for label in element.findall(".//staffDef/label")}
-    # Some braces join several instruments.
-    is_part = element.tag == "staffDef" or ("brace" in symbols and len(labels) < 2)
-    if not is_part or not names or names[0] in staves.parts:
-        return
-    label = element.find(".//label")
-    name = "" if label is None else " ".join(" ".join(label.itertext()).split())
-    is_drum = any(each.get("midi.channel") == "9" for each in instruments)
-    program = programs[0] if programs and 0 <= programs[0] < 128 else 0
-    track = Track(name, program, is_drum)
-    # Not all **kern files have braces.
-    is_same = bool(tracks and programs) and track == tracks[-1]
-    if not is_same or track.program >= _KEYBOARDS:
-        tracks.append(track)
-    staves.parts |= dict.fromkeys(names, len(tracks) - 1)
-    if is_drum:
-        staves.drums |= {*names}
+    def _add_tempo(self, place: float, bpm: float) -> None:
+        """Add a tempo some quarters after the beginning of the bar."""
+        if self.bar in self.starts and 4 <= bpm <= 1000:
+            tick = self.starts[self.bar] + round(place * TICKS_PER_BEAT)
+            self.sheet.tempos.append((tick, bpm))
 
 
 def _pitch(note: Element) -> int:

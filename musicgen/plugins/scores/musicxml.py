@@ -5,208 +5,214 @@ cue notes are silent.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import defaultdict
 from fractions import Fraction
 from xml.etree.ElementTree import Element
 
 from musicgen.midi.key import transposed_marker
-from musicgen.midi.score import CHOIR_AAHS, Track
-from musicgen.plugins.scores.drum_staff import drum_on_staff
-from musicgen.plugins.scores.musicxml_values import (
-    marker_of_harmony,
-    marks_of_direction,
-    marks_of_sound,
-    read_fifths,
-    read_metre,
-    read_number,
+from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, Track
+from musicgen.plugins.scores.bars import (
+    CODA,
+    DA_CAPO,
+    DAL_SEGNO,
+    DRUMS,
+    FINE,
+    KEYBOARDS,
+    SEGNO,
+    SNARE,
+    TO_CODA,
+    Bar,
+    Metre,
+    Note,
+    read_endings,
+    read_mark,
+    sounding_fifths,
 )
-from musicgen.plugins.scores.parts import join_parts
-from musicgen.plugins.scores.play_order import read_endings
-from musicgen.plugins.scores.sheet import Metre, Sheet, sounding_fifths
-from musicgen.plugins.scores.sheet_bars import Bar, BarEvent, BarNote, Part
+from musicgen.plugins.scores.sheet import Sheet, join_parts
 
-_STEPS = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 _UNITS = {"whole": 4, "half": 2, "quarter": 1, "eighth": 0.5, "16th": 0.25, "32nd": 0.125}
-_KEYBOARDS = 8  # programs below
+_QUALITIES = {  # of chords, by their kinds; other kinds are major, and ninths as sevenths
+    "minor": "m",
+    "augmented": "+",
+    "diminished": "o",
+    "dominant": "7",
+    "dominant-seventh": "7",
+    "major-seventh": "M7",
+    "minor-seventh": "m7",
+    "diminished-seventh": "o7",
+    "augmented-seventh": "7",
+    "half-diminished": "/o7",
+    "major-minor": "m",
+    "minor-sixth": "m",
+    "suspended-second": "sus2",
+    "suspended-fourth": "sus4",
+}
+_MARKS = {  # by attributes of sounds
+    "segno": SEGNO,
+    "coda": CODA,
+    "tocoda": TO_CODA,
+    "fine": FINE,
+    "dacapo": DA_CAPO,
+    "dalsegno": DAL_SEGNO,
+}
 
 
 def read_musicxml(root: Element, repeats: bool) -> Sheet:
     """Return the music of a file; see `join_parts` for `repeats`.
 
     Raises:
-        ValueError: it is no MusicXML, or has times or pitches that cannot be.
+        ValueError: the file is not MusicXML, or has times or pitches that cannot be.
     """
     if root.tag not in ("score-partwise", "score-timewise"):
         raise ValueError(f"no MusicXML: it begins with {root.tag[:40]}")
+    bars = defaultdict[str, list[Element]](list)  # of each part
+    for part in root.iter("part"):
+        is_bar = root.tag == "score-timewise"
+        bars[part.get("id", "")] += [part] if is_bar else part.findall("measure")
     instruments = {each.get("id", ""): each for each in root.iter("score-part")}
-    parts, drums = list[Part](), 0
-    for name, bars in _bars_of_parts(root).items():
-        reader = _PartReader(_track(instruments.get(name)), _drum_pitches(instruments.get(name)))
-        for bar in bars:
-            reader.read_bar(bar)
-        parts.append(reader.finish())
-        drums += reader.num_guessed
-    sheet = join_parts(parts, repeats)
-    _join_braces(root, list(_bars_of_parts(root)), sheet)
+    readers = list[_PartReader]()
+    for name, measures in bars.items():
+        reader = _PartReader(instruments.get(name, Element("score-part")))
+        for measure in measures:
+            reader.read_bar(measure)
+        if reader.has_words and reader.num_staves == 1:
+            reader.track.program = CHOIR_AAHS
+        readers.append(reader)
+    sheet = join_parts([(reader.track, reader.bars) for reader in readers], repeats)
+    _join_braces(root, list(bars), sheet)
+    drums = sum(reader.num_guessed for reader in readers)
     if drums:
         sheet.repairs.append(f"{drums:,} drums without an instrument placed by their lines")
     return sheet
 
 
-def _bars_of_parts(root: Element) -> dict[str, list[Element]]:
-    """Return the `measure` elements of each part, or in a timewise file what stands for them."""
-    parts = dict[str, list[Element]]()
-    if root.tag == "score-partwise":
-        for part in root.findall("part"):
-            parts.setdefault(part.get("id", ""), []).extend(part.findall("measure"))
-        return parts
-    for measure in root.findall("measure"):
-        for part in measure.findall("part"):
-            parts.setdefault(part.get("id", ""), []).append(part)
-    return parts
-
-
-def _track(instrument: Element | None) -> Track:
-    """Return the name and the program of a part."""
-    if instrument is None:
-        return Track()
-    name = " ".join((instrument.findtext("part-name") or "").split())
-    programs = [each.text or "" for each in instrument.iter("midi-program")]
-    channels = [each.text for each in instrument.iter("midi-channel")]
-    program = int(programs[0]) - 1 if programs and re.fullmatch(r"\d{1,3}", programs[0]) else 0
-    return Track(name, program if 0 <= program < 128 else 0, "10" in channels)
-
-
-def _drum_pitches(instrument: Element | None) -> dict[str, int]:
-    """Return the pitches of the drums of a part, by the names of its instruments."""
-    pitches = dict[str, int]()
-    for each in [] if instrument is None else instrument.iter("midi-instrument"):
-        number = each.findtext("midi-unpitched") or ""
-        if re.fullmatch(r"\d{1,3}", number) and 1 <= int(number) <= 128:
-            pitches[each.get("id", "")] = int(number) - 1
-    return pitches
-
-
 def _join_braces(root: Element, names: list[str], sheet: Sheet) -> None:
-    """Join the parts that a brace joins as the staves of one instrument."""
-    members, groups = list[str](), list[list[str]]()
-    is_open = False
+    """Join the parts in each brace as the staves of one instrument."""
+    groups, members = list[list[str]](), list[str]()
     for each in root.findall("part-list/*"):
         if each.tag == "part-group" and each.findtext("group-symbol") == "brace":
-            is_open, members = True, []
+            members = []
             groups.append(members)
         elif each.tag == "part-group" and each.get("type") == "stop":
-            is_open = False
-        elif each.tag == "score-part" and is_open:
+            members = []
+        elif each.tag == "score-part":
             members.append(each.get("id", ""))
     for group in groups:
         places = [names.index(name) for name in group if name in names]
         tracks = [sheet.tracks[place] for place in places]
         labels = {track.name for track in tracks if track.name}
-        is_one = len(labels) < 2 and all(track.program < _KEYBOARDS for track in tracks)
+        is_one = len(labels) < 2 and all(track.program in KEYBOARDS for track in tracks)
         for place in reversed(places[1:]) if is_one else ():
             sheet.notes[places[0]] += sheet.notes.pop(place)
             sheet.tracks.pop(place)
             names.pop(place)
 
 
-@dataclass
 class _PartReader:
-    """A part, and where in it the reader is.
+    """Reads a part bar by bar.
 
     Attributes:
+        track: its name and instrument, without notes.
         drums: pitches of unpitched notes, by the names of their instruments.
         divisions: of a quarter.
-        at: where the next note begins, in quarters from its bar's first.
+        at: where the next note begins, in quarters from the beginning of its bar.
         onset: where the last one began, for the other notes of its chord.
-        written: the key signature of the part as it is printed.
+        fifths: the key signature of the part as it is printed.
         semitones: from what is printed to what sounds.
-        ending: of the bars that follow.
-        repeated: how many bars a sign repeats; 0: none.
+        endings: of the bars that follow.
+        num_repeated: how many bars a sign repeats; 0: none.
         num_guessed: drums whose instrument the file does not tell.
     """
 
-    track: Track
-    drums: dict[str, int]
-    bars: list[Bar] = field(default_factory=list)
-    bar: Bar = field(default_factory=lambda: Bar(None))
-    divisions: Fraction = Fraction(1)
-    at: Fraction = Fraction(0)
-    onset: Fraction = Fraction(0)
-    state: "_PartState" = field(default_factory=lambda: _PartState())
-    num_guessed: int = 0
+    def __init__(self, instrument: Element) -> None:
+        name = " ".join((instrument.findtext("part-name") or "").split())
+        program = _midi_number(instrument.findtext(".//midi-program"))
+        is_drum = any(each.text == "10" for each in instrument.iter("midi-channel"))
+        self.track = Track(name, program or 0, is_drum)
+        self.drums = dict[str, int]()
+        for each in instrument.iter("midi-instrument"):
+            drum = _midi_number(each.findtext("midi-unpitched"))
+            if drum is not None:
+                self.drums[each.get("id", "")] = drum
+        self.bars = list[Bar]()
+        self.bar = Bar(None)
+        self.divisions = Fraction(1)
+        self.at = self.onset = Fraction(0)
+        self.metre: Metre | None = None
+        self.fifths: int | None = None
+        self.semitones = 0
+        self.endings = frozenset[int]()
+        self.num_repeated = 0
+        self.num_guessed = 0
+        self.has_words = False
+        self.num_staves = 1
 
     def read_bar(self, measure: Element) -> None:
         """Read the elements of a bar."""
-        self.bar = Bar(self.state.metre, endings=self.state.ending)
+        self.bar = Bar(self.metre, endings=self.endings)
         self.at = Fraction(0)
-        readers: dict[str, Callable[[Element], None]] = {
-            "note": self._read_note,
-            "backup": self._read_backup,
-            "forward": self._read_forward,
-            "attributes": self._read_attributes,
-            "direction": self._read_direction,
-            "sound": self._read_sound,
-            "harmony": self._read_harmony,
-            "barline": self._read_barline,
-        }
         for element in measure:
-            if element.tag in readers:
-                readers[element.tag](element)
-        count = self.state.repeated
-        if count and not self.bar.notes and len(self.bars) >= count:
-            self.bar.notes = list(self.bars[-count].notes)
+            match element.tag:
+                case "note":
+                    self._read_note(element)
+                case "backup":
+                    self._move(-self._duration(element))
+                case "forward":
+                    self._move(self._duration(element))
+                case "attributes":
+                    self._read_attributes(element)
+                case "direction" | "sound":
+                    self._read_direction(element)
+                case "harmony":
+                    self._read_harmony(element)
+                case "barline":
+                    self._read_barline(element)
+        if 0 < self.num_repeated <= len(self.bars) and not self.bar.notes:
+            self.bar.notes = list(self.bars[-self.num_repeated].notes)
         self.bars.append(self.bar)
-
-    def finish(self) -> Part:
-        """Return the part; a single staff with words is a choir."""
-        if self.state.has_words and self.state.num_staves == 1:
-            self.track.program = CHOIR_AAHS
-        return Part(self.track, self.bars)
 
     def _duration(self, element: Element) -> Fraction:
         """Return the duration of a note or a move, in quarters."""
-        return read_number(element.findtext("duration") or "0", "a duration") / self.divisions
+        return _number(element.findtext("duration"), "a duration") / self.divisions
 
-    def _go_to(self, at: Fraction) -> None:
-        self.at = max(at, Fraction(0))
+    def _move(self, quarters: Fraction) -> None:
+        self.at = max(self.at + quarters, Fraction(0))
         self.bar.length = max(self.bar.length, self.at)
 
-    def _read_backup(self, element: Element) -> None:
-        self._go_to(self.at - self._duration(element))
-
-    def _read_forward(self, element: Element) -> None:
-        self._go_to(self.at + self._duration(element))
+    def _place(self, element: Element) -> Fraction:
+        """Return where in its bar a direction or a harmony stands, in quarters."""
+        offset = _number(element.findtext("offset"), "an offset", sign=True)
+        return max(self.at + offset / self.divisions, Fraction(0))
 
     def _read_note(self, note: Element) -> None:
         if note.find("grace") is not None:
             return
         duration = self._duration(note)
-        if note.find("chord") is None:
+        is_in_chord = note.find("chord") is not None
+        if not is_in_chord:
             self.onset = self.at
         pitch = self._pitch(note)
         if pitch is not None and duration and note.find("cue") is None:
             ties = {tie.get("type") for tie in [*note.findall("tie"), *note.iter("tied")]}
-            is_tied, ties_on = "stop" in ties, "start" in ties
-            self.bar.notes.append(BarNote(self.onset, duration, pitch, is_tied, ties_on))
+            sounding = Note(self.onset, duration, pitch, "stop" in ties, "start" in ties)
+            self.bar.notes.append(sounding)
         if note.find("notations/fermata") is not None:
-            self.bar.events.append(BarEvent(self.onset, "fermata"))
+            self.bar.markers.append((self.onset, FERMATA))
         if note.find("lyric") is not None:
-            self.state.has_words = True
-        if note.find("chord") is None:
-            self._go_to(self.at + duration)
+            self.has_words = True
+        if not is_in_chord:
+            self._move(duration)
 
     def _pitch(self, note: Element) -> int | None:
         """Return the pitch that sounds; None of a rest."""
         pitch = note.find("pitch")
         if pitch is not None:
             step, octave = pitch.findtext("step") or "", pitch.findtext("octave") or ""
-            alter = read_number(pitch.findtext("alter") or "0", "an alteration", sign=True)
-            if step not in _STEPS or not re.fullmatch(r"-?\d", octave):
+            alter = _number(pitch.findtext("alter"), "an alteration", sign=True)
+            if not re.fullmatch(r"[A-G] -?\d", f"{step} {octave}"):
                 raise ValueError("a note without a pitch")
-            semitones = round(alter) + self.state.semitones
-            return 12 * (int(octave) + 1) + _STEPS[step] + semitones
+            semitones = round(alter) + self.semitones
+            return 12 * (int(octave) + 1) + PITCH_CLASSES.index(step) + semitones
         unpitched, instrument = note.find("unpitched"), note.find("instrument")
         if unpitched is None:
             return None
@@ -217,45 +223,52 @@ class _PartReader:
         if name in self.drums:
             return self.drums[name]
         self.num_guessed += 1
-        line = unpitched.findtext("display-step"), unpitched.findtext("display-octave")
-        return drum_on_staff(f"{line[0]}{line[1]}")
+        line = f"{unpitched.findtext('display-step')}{unpitched.findtext('display-octave')}"
+        return DRUMS.get(line, SNARE)
 
     def _read_attributes(self, attributes: Element) -> None:
-        if divisions := attributes.findtext("divisions"):
-            self.divisions = read_number(divisions, "divisions")
+        if attributes.findtext("divisions"):
+            self.divisions = _number(attributes.findtext("divisions"), "divisions")
             if not self.divisions:
                 raise ValueError("0 divisions of a quarter")
-        if staves := attributes.findtext("staves"):
-            self.state.num_staves = int(read_number(staves, "staves"))
-        time = attributes.find("time")
+        if attributes.findtext("staves"):
+            self.num_staves = int(_number(attributes.findtext("staves"), "staves"))
+        time, key = attributes.find("time"), attributes.find("key")
         if time is not None:
-            self.state.metre = read_metre(time)
+            self.metre = _read_metre(time)
             if not self.at:
-                self.bar.metre = self.state.metre
-        key, transpose = attributes.find("key"), attributes.find("transpose")
+                self.bar.metre = self.metre
+        transpose = attributes.find("transpose")
         if transpose is not None:
-            chromatic = read_number(
-                transpose.findtext("chromatic") or "0", "a transposition", sign=True
-            )
-            octaves = read_number(transpose.findtext("octave-change") or "0", "octaves", sign=True)
-            self.state.semitones = round(chromatic) + 12 * round(octaves)
+            chromatic = _number(transpose.findtext("chromatic"), "a transposition", sign=True)
+            octaves = _number(transpose.findtext("octave-change"), "octaves", sign=True)
+            self.semitones = round(chromatic) + 12 * round(octaves)
         if key is not None:
-            self.state.written = read_fifths(key)
-        if self.state.written is not None and (key is not None or transpose is not None):
-            sounding = sounding_fifths(self.state.written, self.state.semitones)
-            self.bar.events.append(BarEvent(self.at, "key", sounding))
+            self.fifths = _read_fifths(key)
+        if self.fifths is not None and (key is not None or transpose is not None):
+            self.bar.keys.append((self.at, sounding_fifths(self.fifths, self.semitones)))
         repeat = attributes.find("measure-style/measure-repeat")
         if repeat is not None:
             text = (repeat.text or "1").strip()
             is_start = repeat.get("type") == "start" and text.isdecimal()
-            self.state.repeated = int(text[:4]) if is_start else 0
+            self.num_repeated = int(text[:4]) if is_start else 0
 
     def _read_direction(self, direction: Element) -> None:
-        at = self.at + self._offset(direction)
-        sound = direction.find("sound")
-        self.bar.marks |= marks_of_direction(direction, self.at)
-        if sound is not None and sound.get("tempo"):
-            self._add_tempo(sound.get("tempo", ""), at)
+        """Apply a tempo, and marks of D.C. and D.S.: of a sound, else as printed."""
+        at = self._place(direction)
+        sound = direction if direction.tag == "sound" else direction.find("sound")
+        attributes = {} if sound is None else sound.attrib
+        marks = {mark for name, mark in _MARKS.items() if attributes.get(name)}
+        if not marks:
+            words = [read_mark(each.text or "") for each in direction.iter("words")]
+            marks = {mark for mark in words if mark}
+        if not marks and direction.find("direction-type/segno") is not None:
+            marks = {SEGNO}
+        if not marks and direction.find("direction-type/coda") is not None:
+            marks = {TO_CODA if self.at else CODA}
+        self.bar.marks |= marks
+        if tempo := attributes.get("tempo"):
+            self._add_tempo(tempo, at)
             return
         for metronome in direction.iter("metronome"):
             unit = _UNITS.get(metronome.findtext("beat-unit") or "", 0)
@@ -264,30 +277,26 @@ class _PartReader:
             if match and unit:
                 self._add_tempo(str(float(match[0]) * unit * (2 - 0.5**dots)), at)
 
-    def _read_sound(self, sound: Element) -> None:
-        self.bar.marks |= marks_of_sound(sound)
-        self._add_tempo(sound.get("tempo", ""), self.at + self._offset(sound))
-
-    def _offset(self, element: Element) -> Fraction:
-        offset = read_number(element.findtext("offset") or "0", "an offset", sign=True)
-        return max(offset / self.divisions, -self.at)
-
     def _add_tempo(self, text: str, at: Fraction) -> None:
         if re.fullmatch(r"\s*\d{1,4}(\.\d*)?\s*", text) and float(text) >= 4:
-            self.bar.events.append(BarEvent(at, "tempo", float(text)))
+            self.bar.tempos.append((at, float(text)))
 
     def _read_harmony(self, harmony: Element) -> None:
-        marker = marker_of_harmony(harmony)
-        if marker:
-            sounding = transposed_marker(marker, sounding_fifths(0, self.state.semitones))
-            self.bar.events.append(BarEvent(self.at + self._offset(harmony), "chord", sounding))
+        """Add the marker of a chord symbol, or of no chord; one without a root is left out."""
+        kind = re.sub("-(ninth|11th|13th)$", "-seventh", harmony.findtext("kind") or "")
+        root, bass = _note_of_chord(harmony, "root"), _note_of_chord(harmony, "bass")
+        if root or kind == "none":
+            marker = f"{root}_{_QUALITIES.get(kind, 'M')}_{bass or root}"
+            marker = "N_N_N" if kind == "none" else marker
+            sounding = transposed_marker(marker, sounding_fifths(0, self.semitones))
+            self.bar.markers.append((self._place(harmony), sounding))
 
     def _read_barline(self, barline: Element) -> None:
         ending, repeat = barline.find("ending"), barline.find("repeat")
         if ending is not None and ending.get("type") == "start":
-            self.state.ending = self.bar.endings = read_endings(ending.get("number", ""))
+            self.endings = self.bar.endings = read_endings(ending.get("number", ""))
         elif ending is not None:
-            self.state.ending = frozenset()
+            self.endings = frozenset()
         if repeat is not None and repeat.get("direction") == "forward":
             self.bar.opens = True
         elif repeat is not None:
@@ -295,14 +304,52 @@ class _PartReader:
             self.bar.times = int(times) if re.fullmatch(r"[2-9]|\d\d", times) else 2
 
 
-@dataclass
-class _PartState:
-    """What is in force from bar to bar: see `_PartReader`."""
+def _midi_number(text: str | None) -> int | None:
+    """Return a program or a pitch, which files count from 1; None outside 1 to 128."""
+    number = int(text) if text and re.fullmatch(r"\d{1,3}", text) else 0
+    return number - 1 if 1 <= number <= 128 else None
 
-    metre: Metre | None = None
-    written: int | None = None
-    semitones: int = 0
-    ending: frozenset[int] = frozenset()
-    repeated: int = 0
-    has_words: bool = False
-    num_staves: int = 1
+
+def _number(text: str | None, what: str, *, sign: bool = False, default: str = "0") -> Fraction:
+    """Return the number of a few digits in the text of an element.
+
+    Raises:
+        ValueError: the text is no such number.
+    """
+    text = (text or default).strip()
+    if not re.fullmatch(r"\d{1,9}(\.\d{0,9})?", text.removeprefix("-") if sign else text):
+        raise ValueError(f"{what} of {text[:20]!r}")
+    return Fraction(text.removesuffix("."))
+
+
+def _note_of_chord(harmony: Element, name: str) -> str:
+    """Return the root or the bass of a chord symbol, such as Bb; empty if it has none."""
+    step = (harmony.findtext(f"{name}/{name}-step") or "").strip()
+    alter = (harmony.findtext(f"{name}/{name}-alter") or "").strip()
+    signs = {"2": "##", "1": "#", "-1": "b", "-2": "bb"}
+    return step + signs.get(alter, "") if step in [*"ABCDEFG"] else ""
+
+
+def _read_metre(time: Element) -> Metre | None:
+    """Return a metre, of several numbers their sum; None without one."""
+    total, smallest = Fraction(0), 1
+    for beats, beat_type in zip(time.findall("beats"), time.findall("beat-type"), strict=False):
+        unit = int(_number(beat_type.text, "a beat"))
+        if unit not in (1, 2, 4, 8, 16, 32, 64, 128):
+            raise ValueError(f"a beat of 1/{unit}")
+        counts = (beats.text or "").split("+")
+        total += sum(int(_number(each, "beats", default="")) for each in counts) / Fraction(unit)
+        smallest = max(smallest, unit)
+    return (int(total * smallest), smallest) if total else None
+
+
+def _read_fifths(key: Element) -> int:
+    """Return a key signature in sharps, or as a negative number flats."""
+    if (text := key.findtext("fifths")) is not None:
+        fifths = int(_number(text, "a key", sign=True, default=""))
+    else:
+        alters = key.iter("key-alter")
+        fifths = sum(int(_number(each.text, "a key", sign=True)) for each in alters)
+    if abs(fifths) > 7:
+        raise ValueError(f"a key of {abs(fifths)} signs")
+    return fifths

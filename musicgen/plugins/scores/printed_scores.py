@@ -1,39 +1,46 @@
-"""Printed scores in MusicXML, Humdrum **kern, MEI or ABC as `Score`s."""
+"""Files of printed scores in MusicXML, Humdrum **kern, MEI or ABC, read as `Score`s."""
 
+import html
 import json
 import re
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
+from functools import lru_cache
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from musicgen.errors import UserError, errors_name
 from musicgen.midi.io import file_of
 from musicgen.midi.score import Score
-from musicgen.plugins.scores.abc_books import tunes_of
-from musicgen.plugins.scores.abc_notation import read_tune
+from musicgen.plugins.scores.abc_fields import split_tunes
+from musicgen.plugins.scores.abc_tunes import read_tune
+from musicgen.plugins.scores.bars import MAX_BARS
 from musicgen.plugins.scores.mei import read_mei
 from musicgen.plugins.scores.musicxml import read_musicxml
-from musicgen.plugins.scores.sheet import MAX_BARS, MAX_BYTES, Sheet
-from musicgen.plugins.scores.xml_files import decode, parse_xml, unzip_score
+from musicgen.plugins.scores.sheet import Sheet
 from musicgen.text import pluralize
 
-SCORE_SUFFIXES = {".abc": "abc", ".krn": "humdrum", ".mei": "mei"}
-SCORE_SUFFIXES |= dict.fromkeys((".musicxml", ".mxl", ".xml"), "xml")
-"""The suffixes of printed scores, and the names of their formats."""
+MAX_BYTES = 2**25
+"""Of a score, unzipped: of the songs in public corpora, the longest have a tenth."""
 
 MAX_SECONDS = 120
 """The longest wait for the process that engraves a score; see `engrave` for its other limits."""
 
+MAX_DEPTH = 200
+"""Of XML. Scores nest a tenth of it; trees without end exhaust Python."""
 
 _MOST_NOTES = 200_000  # of a score; the longest symphonies have fewer
 _LONGEST_TUNE = 2**19  # characters of ABC
 
 
 def read_score(path: str | Path, *, repeats: bool = False) -> Score:
-    """Read a printed score; its suffix tells its format, see `SCORE_SUFFIXES`.
+    """Read a printed score; its suffix tells its format.
 
     - A part is a track; the staves of a piano are one. A single staff with words is a choir.
     - Bars begin at the printed bar lines: an incomplete first bar begins with silence, incomplete
@@ -45,28 +52,17 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
     - Of a book of tunes in ABC the first is read. `book.abc/2` is the path of the second.
 
     Args:
-        repeats: play what is repeated, D.C. and D.S. too; without it every bar stands once.
+        repeats: whether repeats, D.C. and D.S. are expanded.
 
     Raises:
         UserError: the file is damaged, too large, or holds no music; the message names it.
     """
     path = Path(path)
-    file = file_of(path)
     with errors_name(path):
         try:
-            size = file.stat().st_size
-            if zipfile.is_zipfile(file):
-                with zipfile.ZipFile(file) as archive:
-                    size = sum(file.file_size for file in archive.infolist())
-            if size > MAX_BYTES:
-                raise UserError(f"more than {MAX_BYTES >> 20} MB of text; give a smaller score")
-            form = SCORE_SUFFIXES[file.suffix.lower()]
-            if form == "abc":
-                return _read_abc(path, file, repeats).score()
-            data = file.read_bytes()
-            if data[:2] == b"PK":
-                data = unzip_score(data)
-            return _read_sheet(data, form, repeats).score()
+            return _read_sheet(path, repeats).score()
+        except UserError:
+            raise
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror}); give a score") from None
         except (
@@ -77,9 +73,29 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
             ArithmeticError,
             RuntimeError,  # an encrypted archive
         ) as error:
-            if isinstance(error, UserError):
-                raise
             raise UserError(f"no score that can be read ({error}); export it again") from None
+
+
+def _read_sheet(path: Path, repeats: bool) -> Sheet:
+    file = file_of(path)
+    size = file.stat().st_size
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            size = sum(each.file_size for each in archive.infolist())
+    if size > MAX_BYTES:
+        raise UserError(f"more than {MAX_BYTES >> 20} MB of text; give a smaller score")
+    suffix = file.suffix.lower()
+    if suffix == ".abc":
+        return _read_abc(path, file, repeats)
+    data = file.read_bytes()
+    text = _decode(_unzip(data) if data[:2] == b"PK" else data)
+    if suffix in (".krn", ".mei"):
+        return _engrave(text, suffix == ".krn", repeats)
+    num_parts = max(1, len(re.findall(r"<score-part[\s>]", text)))
+    for name, most in ("note", _MOST_NOTES), ("measure", MAX_BARS * num_parts):
+        if len(re.findall(rf"<{name}[\s/>]", text)) > most:
+            raise UserError(f"more than {most:,} elements {name}; give a shorter score")
+    return read_musicxml(parse_xml(text), repeats)
 
 
 def _read_abc(path: Path, book: Path, repeats: bool) -> Sheet:
@@ -88,7 +104,7 @@ def _read_abc(path: Path, book: Path, repeats: bool) -> Sheet:
     Raises:
         UserError: the book has no tune of this number.
     """
-    tunes = tunes_of(book)
+    tunes = _tunes_of(book)
     number = 1 if path == book else int(path.name)
     if not 1 <= number <= len(tunes):
         raise UserError(f"there is no such tune; {book.name} has {pluralize(len(tunes), 'tunes')}")
@@ -100,29 +116,36 @@ def _read_abc(path: Path, book: Path, repeats: bool) -> Sheet:
     return sheet
 
 
-def _read_sheet(data: bytes, form: str, repeats: bool) -> Sheet:
-    text = decode(data)
-    if form == "xml":
-        _check_length(text)
-        return read_musicxml(parse_xml(text), repeats)
-    mei, events = _engrave(text, form, "expandAlways" if repeats else "expandNever")
-    sheet = read_mei(ElementTree.fromstring(mei), events)
-    movements = len(re.findall(r"<mdiv\b", text))
-    if movements > 1:
-        sheet.repairs.append(f"{pluralize(movements - 1, 'movements')} after the first left out")
-    return sheet
+def divide_book(path: Path) -> list[Path]:
+    """Return a path per tune of a book in ABC, such as `book.abc/07`; of other files their own.
+
+    A book of one tune is a file like any other.
+    """
+    if path.suffix.lower() != ".abc":
+        return [path]
+    try:
+        count = len(_tunes_of(path)) if path.stat().st_size <= MAX_BYTES else 1
+    except OSError:  # reading the file reports it, as it does a file that is too large
+        count = 1
+    if count < 2:
+        return [path]
+    return [path / str(number).zfill(len(str(count))) for number in range(1, count + 1)]
 
 
-def _check_length(text: str) -> None:
-    """Raise `UserError` if a score in MusicXML is too long to be read in a minute or two."""
-    parts = max(1, len(re.findall(r"<score-part[\s>]", text)))
-    for name, most in ("note", _MOST_NOTES), ("measure", MAX_BARS * parts):
-        if len(re.findall(rf"<{name}[\s/>]", text)) > most:
-            raise UserError(f"more than {most:,} elements {name}; give a shorter score")
+def _tunes_of(book: Path) -> list[str]:
+    """Return the text of each tune of a book; see `split_tunes`."""
+    stat = book.stat()
+    return _split_file(book, stat.st_size, stat.st_mtime_ns)
 
 
-def _engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, object]]]:
-    """Return MEI of a score, and the events of verovio's timemap.
+@lru_cache(maxsize=2)  # the tunes of a book are read one after the other
+def _split_file(book: Path, size: int, time: int) -> list[str]:
+    """Return the tunes of a book, cached for its size and time of change."""
+    return split_tunes(_decode(book.read_bytes()))
+
+
+def _engrave(text: str, is_kern: bool, repeats: bool) -> Sheet:
+    """Return a score in MEI or Humdrum, which verovio engraves in another process.
 
     Raises:
         ValueError: it is damaged, or takes too much time or memory.
@@ -131,7 +154,8 @@ def _engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, obj
     if find_spec("verovio") is None:
         raise UserError("MEI and Humdrum need verovio; run: pip install -e '.[scores]'")
     program = Path(__file__).with_name("engrave.py")
-    command = [sys.executable, "-P", str(program), form, expand]
+    options = "humdrum" if is_kern else "mei", "expandAlways" if repeats else "expandNever"
+    command = [sys.executable, "-P", str(program), *options]
     try:
         done = subprocess.run(
             command, input=text.encode(), capture_output=True, timeout=MAX_SECONDS
@@ -141,4 +165,72 @@ def _engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, obj
     if done.returncode:
         raise ValueError("damaged")
     mei, events = json.loads(done.stdout)
-    return mei, events
+    sheet = read_mei(ElementTree.fromstring(mei), events)
+    num_movements = len(re.findall(r"<mdiv\b", text))
+    if num_movements > 1:
+        rest = pluralize(num_movements - 1, "movements")
+        sheet.repairs.append(f"{rest} after the first left out")
+    return sheet
+
+
+def _decode(data: bytes) -> str:
+    """Return a text in UTF-8, UTF-16 or Latin-1."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", "replace")
+    with suppress(UnicodeDecodeError):
+        return data.decode("utf-8-sig")
+    return data.decode("latin-1")
+
+
+def _unzip(data: bytes) -> bytes:
+    """Return the score in a zipped file: the one that its container names, or its only one.
+
+    Raises:
+        ValueError: it holds no score.
+    """
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        names = archive.namelist()
+        scores = [
+            name
+            for name in names
+            if name.lower().endswith((".xml", ".musicxml")) and not name.startswith("META-INF/")
+        ]
+        if "META-INF/container.xml" in names:  # some programs write it without escapes
+            container = _decode(archive.read("META-INF/container.xml"))
+            match = re.search(r"""full-path\s*=\s*("[^"<>]*"|'[^<>]*')""", container)
+            named = html.unescape(match[1][1:-1]) if match else ""
+            scores = [named] if named in names else scores
+        if not scores:
+            raise ValueError("no score in it")
+        return archive.read(scores[0])
+
+
+def parse_xml(text: str) -> ElementTree.Element:
+    """Return the root of an XML file; entities are not expanded, and namespaces left out.
+
+    Raises:
+        ValueError: it is damaged, or nested too deeply.
+    """
+    builder = ElementTree.TreeBuilder()
+    open_tags = list[str]()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if len(open_tags) == MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        open_tags.append(tag.rpartition(" ")[2])
+        builder.start(open_tags[-1], attributes)
+
+    def other(text: str) -> None:
+        if open_tags and text.startswith("&"):
+            builder.data(text)
+
+    parser: Any = expat.ParserCreate(namespace_separator=" ")
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _: builder.end(open_tags.pop())
+    parser.CharacterDataHandler = builder.data
+    parser.DefaultHandler = other  # with this handler expat expands no entities
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise ValueError(f"damaged XML: {error}") from None
+    return builder.close()

@@ -1,16 +1,19 @@
-"""What a printed score says, whatever its format, as a `Score`."""
+"""The parts of a printed score, joined bar by bar as a `Sheet`, and as a `Score`."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import groupby, islice
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from statistics import mode
+from typing import TypeVar
 
 import numpy as np
 
 from musicgen.midi.score import (
     DEFAULT_VELOCITY,
+    FERMATA,
     TEMPO,
     TICKS_PER_BEAT,
     KeySignature,
@@ -20,31 +23,10 @@ from musicgen.midi.score import (
     Track,
     notes_from,
 )
+from musicgen.plugins.scores.bars import MAX_BARS, Bar, Metre, Note, play_order
 
 WHOLE = 4 * TICKS_PER_BEAT
-MAX_BYTES = 2**25
-"""Of a score, unzipped: of the songs in public corpora, the longest have a tenth."""
-
-MAX_BARS = 20_000
-"""Longer scores are damaged, or made to be long."""
-
-Metre = tuple[int, int]
 Value = TypeVar("Value", int, float)
-
-
-class SheetNote(NamedTuple):
-    """A note, or a part of one that ties join.
-
-    Attributes:
-        is_tied: to a note that ends where it begins.
-        ties_on: to a note that begins where it ends.
-    """
-
-    onset: int
-    duration: int
-    pitch: int
-    is_tied: bool = False
-    ties_on: bool = False
 
 
 @dataclass
@@ -53,59 +35,121 @@ class Sheet:
 
     Attributes:
         tracks: the parts, without notes.
-        notes: of each part, in the order in which they begin.
+        notes: of each part.
         bars: where each bar begins, and the metre in force.
         end: of the last bar.
-        keys: of each staff that has pitches, its changes of key: tick, and fifths as they sound.
+        keys: of each staff, its changes of key: tick, and fifths as they sound.
         tempos: tick, and quarter notes a minute.
-        markers: chords and fermatas.
+        markers: part, tick, and the text of a chord or a fermata.
         repairs: what is left out, in words.
     """
 
     tracks: list[Track] = field(default_factory=list)
-    notes: list[list[SheetNote]] = field(default_factory=list)
+    notes: list[list[Note[int]]] = field(default_factory=list)
     bars: list[tuple[int, Metre]] = field(default_factory=list)
     end: int = 0
     keys: list[list[tuple[int, int]]] = field(default_factory=list)
     tempos: list[tuple[int, float]] = field(default_factory=list)
-    markers: list[Marker] = field(default_factory=list)
+    markers: list[tuple[int, int, str]] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
 
     def score(self) -> Score:
         """Return the Score; an incomplete first bar begins with silence.
 
+        Fermatas are those of the highest part that has one.
+
         Raises:
             ValueError: there is no note, or one that MIDI has no time or pitch for.
         """
+        if len(self.bars) > MAX_BARS:
+            raise ValueError(f"more than {MAX_BARS:,} bars")
         pitches = {note.pitch for part in self.notes for note in part}
         if not self.bars or not pitches:
             raise ValueError("no note")
         if self.end >= 2**28 or not pitches <= {*range(128)}:
             raise ValueError("past the last time or pitch of MIDI")
-        if len(self.bars) > MAX_BARS:
-            raise ValueError(f"more than {MAX_BARS:,} bars")
         metre = self.bars[0][1]
         first_end = self.bars[1][0] if len(self.bars) > 1 else bar_ticks(metre)
         pickup = max(0, bar_ticks(metre) - first_end)
-        bars = [(0, metre)] * (pickup > 0) + [(tick + pickup, each) for tick, each in self.bars]
+        bars = [(0, metre), *((tick + pickup, each) for tick, each in self.bars[1:])]
 
         def later(tick: int) -> int:
             return tick + pickup if tick > 0 else 0
 
         tracks = []
-        for track, notes in zip(self.tracks, self.notes, strict=True):
-            rows = [(at + pickup, length, p, v) for at, length, p, v in _join_ties(notes)]
-            name, program, is_drum = track.name, track.program, track.is_drum
-            tracks.append(Track(name, program, is_drum, notes_from(rows)))
+        for track, part in zip(self.tracks, self.notes, strict=True):
+            notes = notes_from(_join_ties(part))
+            notes["onset"] += pickup
+            tracks.append(replace(track, notes=notes))
+        highest = min((part for part, _, text in self.markers if text == FERMATA), default=0)
+        markers = {
+            Marker(tick + pickup, text)
+            for part, tick, text in self.markers
+            if text != FERMATA or part == highest
+        }
         return Score(
             TICKS_PER_BEAT,
             tracks,
             np.array([(later(tick), bpm) for tick, bpm in _changes(self.tempos)], TEMPO),
             list(_time_signatures(bars, self.end + pickup)),
-            [Marker(tick + pickup, text) for tick, text in sorted({*self.markers})],
+            sorted(markers),
             self.repairs,
             [KeySignature(later(tick), key) for tick, key in _common_keys(self.keys)],
         )
+
+
+def join_parts(parts: Sequence[tuple[Track, list[Bar]]], repeats: bool) -> Sheet:
+    """Join parts bar by bar: bars of the same number begin together.
+
+    A bar is as long as in the part in which it is longest.
+
+    Args:
+        repeats: whether repeats are expanded.
+    """
+    sheet = Sheet([track for track, _ in parts], [[] for _ in parts], keys=[[] for _ in parts])
+    longest = max((bars for _, bars in parts), key=len, default=[])
+    order: Iterable[int] = range(len(longest))
+    if repeats:
+        for _, part in parts:  # most files have the marks in the first alone
+            for bar, same in zip(longest, part, strict=False):
+                bar.marks |= same.marks
+        order = play_order(longest)
+    start, metre = Fraction(0), (4, 4)
+    for index in islice(order, MAX_BARS + 1):
+        bars = [(i, part[index]) for i, (_, part) in enumerate(parts) if index < len(part)]
+        own = next((bar.metre for _, bar in bars if bar.metre), None)
+        length = max(bar.length for _, bar in bars)
+        metre = own or _metre_of(length) or metre
+        sheet.bars.append((_ticks(start), metre))
+        for i, bar in bars:
+            sheet.notes[i] += _notes_of(bar, start)
+            if not sheet.tracks[i].is_drum:
+                sheet.keys[i] += [(_ticks(start + at), fifths) for at, fifths in bar.keys]
+            sheet.tempos += [(_ticks(start + at), bpm) for at, bpm in bar.tempos]
+            sheet.markers += [(i, _ticks(start + at), text) for at, text in bar.markers]
+        start += length or Fraction(bar_ticks(metre), TICKS_PER_BEAT)
+    sheet.end = _ticks(start)
+    return sheet
+
+
+def _ticks(quarters: Fraction) -> int:
+    return round(quarters * TICKS_PER_BEAT)
+
+
+def _notes_of(bar: Bar, start: Fraction) -> Iterator[Note[int]]:
+    """Yield the notes of a bar in ticks, without those that are too short for one."""
+    for note in bar.notes:
+        onset, end = _ticks(start + note.onset), _ticks(start + note.onset + note.duration)
+        if end > onset:
+            yield Note(onset, end - onset, *note[2:])
+
+
+def _metre_of(length: Fraction) -> Metre | None:
+    """Return the metre of a bar without one, by its length in quarters; None if it has none."""
+    eighths = length * 2
+    if eighths.denominator > 1 or not 2 <= eighths <= 24:
+        return None
+    return (int(eighths) // 2, 4) if eighths % 2 == 0 else (int(eighths), 8)
 
 
 def bar_ticks(metre: Metre) -> int:
@@ -113,14 +157,8 @@ def bar_ticks(metre: Metre) -> int:
     return WHOLE * metre[0] // metre[1]
 
 
-def sounding_fifths(fifths: int, semitones: int) -> int:
-    """Return the key signature that sounds where one is written for a transposing instrument."""
-    moved = fifths + (7 * semitones + 6) % 12 - 6
-    return moved - 12 if moved > 7 else moved + 12 if moved < -7 else moved
-
-
 def _changes(events: Sequence[tuple[int, Value]]) -> list[tuple[int, Value]]:
-    """Return events in order without those that repeat the one before, one for each tick."""
+    """Return events in order without those that repeat the one before, one per tick."""
     last_of_tick = sorted(dict(events).items(), key=itemgetter(0))
     return [next(same) for _, same in groupby(last_of_tick, itemgetter(1))]
 
@@ -136,27 +174,28 @@ def _common_keys(staves: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int,
     in_force, found = dict[int, int](), list[tuple[int, int]]()
     for tick, staff, fifths in sorted(events):
         in_force[staff] = fifths
-        counts = Counter(in_force[i] for i in sorted(in_force))
-        found.append((tick, counts.most_common(1)[0][0]))
+        found.append((tick, mode(in_force[i] for i in sorted(in_force))))
     return _changes(found)
 
 
-def _join_ties(notes: Sequence[SheetNote]) -> list[tuple[int, int, int, int]]:
-    """Return onset, duration, pitch and velocity of notes, tied ones as one note."""
-    rows = list[list[int]]()
-    ending = defaultdict[tuple[int, int], list[tuple[bool, list[int]]]](list)
-    for onset, duration, pitch, is_tied, ties_on in sorted(notes, key=itemgetter(0)):
-        before = ending[pitch, onset]
-        if is_tied and before:
+def _join_ties(notes: Sequence[Note[int]]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield onset, duration, pitch and velocity of notes, tied ones as one note."""
+    firsts, ends = list[Note[int]](), list[int]()
+    ending = defaultdict[tuple[int, int], list[tuple[bool, int]]](list)
+    for note in sorted(notes, key=itemgetter(0)):
+        before = ending[note.pitch, note.onset]
+        if note.is_tied and before:
             # Of several notes that end here, the one whose tie begins.
-            place = next((i for i, (begins, _) in enumerate(before) if begins), 0)
-            _, row = before.pop(place)
+            before.remove(joined := max(before, key=itemgetter(0)))
+            index = joined[1]
         else:
-            row = [onset, 0, pitch, DEFAULT_VELOCITY]
-            rows.append(row)
-        row[1] += duration
-        ending[pitch, onset + duration].append((ties_on, row))
-    return [(onset, duration, pitch, velocity) for onset, duration, pitch, velocity in rows]
+            index = len(firsts)
+            firsts.append(note)
+            ends.append(0)
+        ends[index] = note.onset + note.duration
+        ending[note.pitch, ends[index]].append((note.ties_on, index))
+    for note, end in zip(firsts, ends, strict=True):
+        yield note.onset, end - note.onset, note.pitch, DEFAULT_VELOCITY
 
 
 def _time_signatures(starts: Sequence[tuple[int, Metre]], end: int) -> Iterator[TimeSignature]:
@@ -174,7 +213,7 @@ def _time_signatures(starts: Sequence[tuple[int, Metre]], end: int) -> Iterator[
         if tick == bars[-1][0]:  # it may be incomplete: nothing begins after it
             length = max(length, bar_ticks(metre))
         unit = metre[1]
-        # A bar of one beat has two halves: programs that know no metre write 1/4.
+        # A bar of one beat has two halves: software without time signatures writes 1/4.
         while (length * unit % WHOLE or length * unit == WHOLE) and unit < 64:
             unit *= 2
         while length * unit > 255 * WHOLE and unit > 1:  # the largest numerator of MIDI

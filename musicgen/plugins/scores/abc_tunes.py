@@ -1,0 +1,361 @@
+"""Tunes in ABC notation (standard 2.1, abcnotation.com/wiki/abc:standard:v2.1).
+
+No directive is obeyed but the instruments of `%%MIDI`: none opens another file.
+"""
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from musicgen.midi.key import chord_marker, transposed_marker
+from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, Track
+from musicgen.plugins.scores.abc_fields import (
+    read_key,
+    read_length,
+    read_metre,
+    read_semitones,
+    read_tempo,
+)
+from musicgen.plugins.scores.bars import (
+    CODA,
+    MAX_BARS,
+    TO_CODA,
+    Bar,
+    Metre,
+    Note,
+    read_endings,
+    read_mark,
+    sounding_fifths,
+)
+from musicgen.plugins.scores.sheet import Sheet, join_parts
+
+_LENGTH = r"\d{0,4}/*\d{0,4}"
+_NOTE = rf"(\^{{1,2}}|_{{1,2}}|=)?([A-Ga-g])([,']*)({_LENGTH})(\.?-)?"
+_TOKEN = re.compile(
+    rf"""
+    \[(?P<field>[A-Za-z]):(?P<value>[^\]\[]*)\]
+    | "(?P<text>[^"]*)"
+    | \+[a-z.]{{4,30}}\+                                      # decorations as they once were
+    | !(?P<decoration>[^!|\n]{{1,80}})! | (?P<sign>[HSO])
+    | \{{[^{{}}]*\}}                                          # grace notes
+    | (?P<bar>:*\|[|\]:]* | ::+ | \[\|[\]:|]*) \s* (?P<after>\d[\d,-]*)?
+    | \[(?P<ending>\d[\d,-]*)
+    | \[(?P<chord>[^\]\[|]*)\](?P<chord_length>{_LENGTH})(?P<chord_tie>(?:\.?-)?)
+    | (?P<note>{_NOTE})
+    | [zx](?P<rest>{_LENGTH})
+    | (?P<bars>[ZX])(?P<count>\d{{0,9}})
+    | y{_LENGTH}                                             # space without time
+    | \((?P<tuplet>\d)(?::(?P<in_time>\d?))?(?::(?P<of_notes>\d?))?
+    | (?P<broken>>+|<+)
+    | (?P<overlay>&)
+    """,
+    re.VERBOSE,
+)
+_SIGNS = {"H": "fermata", "S": "segno", "O": "coda"}
+_LONGEST_FIELD = 1000  # characters that are read of a field
+
+
+def read_tune(text: str, repeats: bool) -> Sheet:
+    """Return the music of a tune of `split_tunes`.
+
+    Args:
+        repeats: whether repeats are expanded.
+
+    Raises:
+        ValueError: it has no key, or too many bars.
+    """
+    tune = _Tune()
+    for line in text.splitlines():
+        if line.startswith("%%MIDI"):
+            tune.read_instrument(line)
+            continue
+        line = re.split(r"(?<!\\)%", line)[0]
+        match = re.fullmatch(r"([A-Za-z]):(.*)", line)
+        if match and (tune.in_head or match[1] in "IKLMPQRUVWTmNrswCGHOSBDFAZX"):
+            tune.read_field(match[1], match[2])
+        elif not tune.in_head:
+            tune.read_music(line)
+    if tune.in_head:
+        raise ValueError("a tune without a key, K:")
+    for voice in tune.voices.values():
+        voice.end_bar()
+    parts = [(voice.track, voice.bars) for voice in tune.voices.values() if voice.bars]
+    return join_parts(parts, repeats)
+
+
+class _Voice:
+    """A voice, and where in it the reader is.
+
+    Attributes:
+        fifths: the key signature, and the semitones by which it alters notes, by their letters.
+        unit: the unit length in quarters.
+        semitones: from what is printed to what sounds.
+        track: its name and instrument, without notes.
+        bars: those that are complete.
+        bar: the one that is read.
+        at: where in it the next note begins, in quarters.
+        accidentals: those that hold until its end, by pitches without accidentals.
+        ties: what the last notes tie on: their accidentals, by pitches without accidentals.
+        last: where the last note or rest begins, its length, and how many notes it has.
+        tuplet: by how much the next notes are shorter, and how many these are.
+        broken: by how much the next note is shorter, since the one before is dotted, or longer.
+    """
+
+    def __init__(self) -> None:
+        self.fifths, self.alters = 0, dict[str, int]()
+        self.metre: Metre | None = None
+        self.unit = Fraction(0)
+        self.semitones = 0
+        self.track = Track()
+        self.bars = list[Bar]()
+        self.bar = Bar(None)
+        self.at = Fraction(0)
+        self.accidentals = dict[int, int]()
+        self.ties = dict[int, int]()
+        self.last = Fraction(0), Fraction(0), 0
+        self.tuplet = Fraction(1), 0
+        self.broken = Fraction(1)
+
+    def begin(self, head: "_Voice") -> None:
+        """Take over what the head of the tune says, but for a transposition of the voice's own."""
+        self.fifths, self.alters = head.fifths, head.alters
+        self.metre = self.bar.metre = head.metre
+        self.unit = head.unit
+        self.semitones = self.semitones or head.semitones
+
+    def read_token(self, token: re.Match[str]) -> None:
+        """Apply a token between bar lines."""
+        if chord := token["note"] or token["chord"]:
+            notes = re.findall(_NOTE, re.sub(r'"[^"]*"|![^!]*!', "", chord))
+            if notes:
+                self._add(_length(token["chord_length"] or ""), notes, bool(token["chord_tie"]))
+        elif token["rest"] is not None:
+            self._add(_length(token["rest"]), [])
+        elif token["bars"]:
+            self._rest_for_bars(int(token["count"] or 1))
+        elif token["ending"]:
+            self.bar.endings = read_endings(token["ending"])
+        elif token["tuplet"]:
+            self._begin_tuplet(token)
+        elif token["broken"]:
+            self._break_rhythm(token["broken"])
+        elif token["overlay"]:  # another voice in this bar
+            self.bar.length = max(self.bar.length, self.at)
+            self.at, self.accidentals, self.ties = Fraction(0), {}, {}
+        elif token["text"]:
+            self._read_words(token["text"])
+        else:
+            self._read_decoration(token["decoration"] or _SIGNS.get(token["sign"], ""))
+
+    def _add(
+        self, length: Fraction, notes: Sequence[tuple[str, ...]], ties_on: bool = False
+    ) -> None:
+        """Add notes that begin together and last as long as the first, or a rest.
+
+        Args:
+            length: of a rest in unit lengths; of notes, a factor of their own lengths.
+            notes: groups of `_NOTE`; a rest has none.
+            ties_on: all notes are tied to the next.
+        """
+        length *= self.unit * self.broken
+        if self.tuplet[1]:
+            length *= self.tuplet[0]
+            self.tuplet = self.tuplet[0], self.tuplet[1] - 1
+        self.broken = Fraction(1)
+        ties = dict[int, int]()
+        for sign, letter, marks, own, tie in notes:
+            octave = 4 + letter.islower() + marks.count("'") - marks.count(",")
+            natural = 12 * (octave + 1) + PITCH_CLASSES.index(letter.upper())
+            alter = sign.count("^") - sign.count("_")
+            is_tied = natural in self.ties and (not sign or alter == self.ties[natural])
+            if sign:
+                self.accidentals[natural] = alter
+            elif is_tied:
+                alter = self.ties[natural]
+            else:
+                alter = self.accidentals.get(natural, self.alters.get(letter.upper(), 0))
+            if tie or ties_on:
+                ties[natural] = alter
+            pitch = natural + alter + self.semitones
+            note = Note(self.at, length * _length(own), pitch, is_tied, natural in ties)
+            self.bar.notes.append(note)
+        self.ties = ties
+        if notes:
+            length *= _length(notes[0][3])
+        self.last = self.at, length, len(notes)
+        self.at += length
+
+    def read_bar_line(self, line: str, ending: str | None) -> None:
+        """End the bar; note where repeats begin and end."""
+        self.end_bar()
+        closes = line.startswith(":")
+        if closes and self.bars:
+            colons = len(line) - len(line.lstrip(":"))
+            self.bars[-1].times = colons + 1 if "|" in line else 2
+        if closes or "]" in line or "||" in line or line.endswith(":"):
+            self.bar.endings = frozenset()
+        if line.endswith(":") and len(line) > 1:
+            self.bar.opens = True
+        if ending:
+            self.bar.endings = read_endings(ending)
+
+    def end_bar(self) -> None:
+        """Begin the next bar, unless there is nothing in this one."""
+        self.bar.length = max(self.bar.length, self.at)
+        if not self.bar.length:
+            self.bar.metre = self.metre
+            return
+        self.bars.append(self.bar)
+        self.bar = Bar(self.metre, endings=self.bar.endings)
+        self.at, self.accidentals = Fraction(0), {}
+
+    def _rest_for_bars(self, count: int) -> None:
+        if count + len(self.bars) > MAX_BARS:
+            raise ValueError(f"more than {MAX_BARS:,} bars")
+        over, below = self.metre or (4, 4)
+        for number in range(count):
+            if number:
+                self.end_bar()
+            self.at += Fraction(4 * over, below)
+
+    def _begin_tuplet(self, token: re.Match[str]) -> None:
+        """Set how many notes are played in the time of how many others, by the standard's table."""
+        count = int(token["tuplet"]) or 1
+        over, below = self.metre or (4, 4)
+        odd = 3 if over % 3 == 0 and below >= 8 else 2
+        usual = {2: 3, 3: 2, 4: 3, 6: 2, 8: 3}.get(count, odd)
+        in_time = int(token["in_time"] or 0) or usual
+        self.tuplet = Fraction(in_time, count), int(token["of_notes"] or 0) or count
+
+    def _break_rhythm(self, signs: str) -> None:
+        """Lengthen the last note and shorten the next for `>`, or the other way round for `<`."""
+        short = Fraction(1, 2 ** min(3, len(signs)))
+        factor, self.broken = (2 - short, short) if signs[0] == ">" else (short, 2 - short)
+        onset, length, count = self.last
+        for i in range(-count, 0):
+            note = self.bar.notes[i]
+            self.bar.notes[i] = note._replace(duration=note.duration * factor)
+        self.at = onset + length * factor
+        self.last = onset, length * factor, count
+
+    def _read_words(self, text: str) -> None:
+        """Apply a chord symbol, or words such as D.C. al Fine."""
+        if marker := chord_marker(text):
+            sounding = transposed_marker(marker, sounding_fifths(0, self.semitones))
+            self.bar.markers.append((self.at, sounding))
+        elif mark := read_mark(text):
+            self.bar.marks.add(mark)
+
+    def _read_decoration(self, name: str) -> None:
+        """Apply a fermata, or a mark of D.C. or D.S.
+
+        The sign of a coda means that the music goes there, unless it stands where a bar begins.
+        """
+        mark = read_mark(name)
+        if name in ("fermata", "invertedfermata"):
+            self.bar.markers.append((self.at, FERMATA))
+        elif mark:
+            self.bar.marks.add(TO_CODA if mark == CODA and self.at else mark)
+
+
+def _length(text: str) -> Fraction:
+    """Return a length such as `3/2`, `/` or `//`, in unit lengths."""
+    over, slashes, below = re.findall(r"(\d{0,4})(/*)(\d{0,4})", text)[0]
+    divisor = int(below) if below else 2 ** min(8, len(slashes))
+    return Fraction(int(over or 1), divisor or 1)
+
+
+class _Tune:
+    """A tune that is read: its head, its voices by name, and which one is read."""
+
+    def __init__(self) -> None:
+        self.head = _Voice()
+        self.in_head = True
+        self.tempo = ""
+        self.voices = dict[str, _Voice]()
+        self.name = "1"
+
+    @property
+    def voice(self) -> _Voice:
+        if self.name not in self.voices:
+            self.voices[self.name] = _Voice()
+            self.voices[self.name].begin(self.head)
+        return self.voices[self.name]
+
+    def read_instrument(self, line: str) -> None:
+        """Read the program or channel of a line such as `%%MIDI program 40`."""
+        match = re.match(r"%%MIDI\s+(program|channel)\s+(?:\d+\s+)?(\d+)", line)
+        if match and match[1] == "program":
+            self.voice.track.program = min(int(match[2]), 127)
+        elif match and int(match[2]) == 10:
+            self.voice.track.is_drum = True
+
+    def read_music(self, line: str) -> None:
+        """Read a line of notes."""
+        for token in _TOKEN.finditer(line):
+            if token["field"]:
+                self.read_field(token["field"], token["value"])
+            elif token["bar"]:
+                self.voice.read_bar_line(token["bar"], token["after"])
+            else:
+                self.voice.read_token(token)
+
+    def read_field(self, letter: str, value: str) -> None:
+        """Apply a field of the head, of a line or in brackets."""
+        value = value[:_LONGEST_FIELD]
+        if letter == "V":
+            self._begin_voice(value)
+            return
+        voice = self.head if self.in_head else self.voice
+        if letter == "M":
+            voice.metre = read_metre(value)
+            if not voice.at:
+                voice.bar.metre = voice.metre
+        elif letter == "L":
+            voice.unit = read_length(value) or voice.unit
+        elif letter == "Q" and self.in_head:
+            self.tempo = value
+        elif letter == "Q":
+            self._add_tempo(value)
+        elif letter == "K":
+            self._read_key(voice, value)
+        elif letter == "w" and voice.track.program == 0:
+            voice.track.program = CHOIR_AAHS
+
+    def _begin_voice(self, value: str) -> None:
+        """Continue with the voice that a field names, and apply its settings."""
+        name, _, rest = value.strip().partition(" ")
+        self.name = name or "1"
+        voice = self.voice
+        if label := re.search(r'\b(?:name|nm)\s*=\s*("[^"]*"|\S+)', rest):
+            voice.track.name = " ".join(label[1].strip('"').replace("\\n", " ").split())
+        semitones = read_semitones(rest)
+        if semitones is not None:
+            voice.semitones = semitones
+        voice.track.is_drum = voice.track.is_drum or "perc" in rest
+
+    def _add_tempo(self, value: str) -> None:
+        bpm = read_tempo(value, self.voice.unit)
+        if bpm is not None:
+            self.voice.bar.tempos.append((self.voice.at, bpm))
+
+    def _read_key(self, voice: _Voice, value: str) -> None:
+        """Apply a key; the first one ends the head, whose settings all voices get."""
+        fifths, alters, semitones = read_key(value)
+        has_key = self.in_head or fifths is not None or len(alters) > 0
+        if semitones is not None:
+            voice.semitones = semitones
+        if fifths is None:
+            voice.alters = voice.alters | alters
+        else:
+            voice.fifths, voice.alters = fifths, alters
+        if self.in_head:
+            self.in_head = False
+            is_short = voice.metre is not None and voice.metre[0] / voice.metre[1] < 0.75
+            voice.unit = voice.unit or Fraction(1, 4 if is_short else 2)
+            for each in self.voices.values():
+                each.begin(voice)
+            self._add_tempo(self.tempo)
+        if has_key:
+            voice = self.voice
+            voice.bar.keys.append((voice.at, sounding_fifths(voice.fifths, voice.semitones)))
