@@ -26,9 +26,8 @@ from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, SPLITS, Pair
 from musicgen.evaluation.training_data import piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
-from musicgen.generation.make_prompt import PROMPT_BARS
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompt import PROMPT_BARS, Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.part_writing import part_writing
@@ -78,7 +77,7 @@ def held_out_prompts(model: MusicModel, data: EncodedCorpus, pieces: Sequence[in
         except UserError as error:
             errors.append(f"left out: {error}")
             continue
-        if len(prompt.tokens) < longest and prompt.piece.end > prompt.end_tick:
+        if len(prompt.tokens) < longest and prompt.piece.end > prompt.end.tick:
             prompts.append(prompt)
     warn_of_first(errors, NUM_SKIPPED_SHOWN)
     if not prompts:
@@ -115,7 +114,7 @@ def compare_continuations(continuations: Sequence[Continuation]) -> list[Compari
     pairs = []
     for continuation in continuations:
         prompt, music = continuation.prompt, continuation.new_on_grid
-        beats = prompt.end_tick / TICKS_PER_BEAT
+        beats = prompt.end.tick / TICKS_PER_BEAT
         pairs.append(Pair(prompt.name, prompt.name, music, prompt.piece, beats))
     generated, originals = {}, {}
     for pair in pairs:
@@ -214,5 +213,5 @@ def original_pieces(task: ContinuationTask) -> list[ReportPiece]:
         end = int(starts[num_bars]) if len(starts) > num_bars else prompt.piece.end
         title = f"{without_suffix(prompt.name)}, the original"
         original = prompt.piece.clip(0, end)
-        shown.append(ReportPiece(title, original, prompt.end_tick, None, {}))
+        shown.append(ReportPiece(title, original, prompt.end.tick, None, {}))
     return shown

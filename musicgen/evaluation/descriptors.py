@@ -17,7 +17,6 @@ from musicgen.evaluation.references import (
 )
 from musicgen.metrics.descriptors import (
     grooving_similarity,
-    in_key_share,
     muspy_descriptors,
     pitch_class_entropy,
 )
@@ -26,6 +25,7 @@ from musicgen.metrics.repeated_bars import bar_notes, bar_similarities, repeated
 from musicgen.metrics.set_comparison import Described, compare_sets
 from musicgen.metrics.structureness import structureness
 from musicgen.midi import Score
+from musicgen.midi.key import in_key_share
 from musicgen.report.tables import TableRow, write_csv
 from musicgen.tokenization.base import Tokenizer
 

@@ -9,17 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from musicgen.composer.draw import pick
 from musicgen.composer.harmony import Chord
 from musicgen.composer.pop.melody import FOUR_FOUR, SIX_EIGHT, THREE_FOUR, Harmony
 from musicgen.composer.pop.texture import TEXTURES, play
 from musicgen.composer.render import notes_of_part
-from musicgen.generation.constraints.kept import FREE
 from musicgen.midi import DEFAULT_VELOCITY, Marker, NoteArray, Score, pitched_notes, role
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_index
-from musicgen.tokenization.part_order import ConditioningTokens
+from musicgen.tokenization.part_order import FREE, ConditioningTokens
 from musicgen.tokenization.vocabulary import IntArray, within
 
 TEXTURES_BY_METRE = {
@@ -91,7 +89,8 @@ def draw_bar(
     name = _HALF_BARS.get(metre, metre)
     if name not in TEXTURES_BY_METRE:
         return None
-    draw, _ = TEXTURES[name][pick(rng, TEXTURES_BY_METRE[name])]
+    textures = TEXTURES_BY_METRE[name]
+    draw, _ = TEXTURES[name][textures[int(rng.random() * len(textures))]]
     texture = draw(rng, 2)
     end = _METRES[name].bar // (2 if metre in _HALF_BARS else 1)
     of_bar = tuple(dict.fromkeys((chords[0], chords[-1])))  # one or two

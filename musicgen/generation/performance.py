@@ -2,13 +2,13 @@
 
 Tokens have notes on a grid. New notes that begin together in a part take their velocities, their
 deviations from the grid and their articulation from notes of the prompt that begin together, see
-`find_donors`. So their distributions are those of the prompt, also by the beat; a prompt of one
+`find_donors`. So the distributions are those of the prompt, also by the beat; a prompt of one
 velocity, or on the grid, is continued in the same way.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from dataclasses import replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,24 +25,11 @@ from musicgen.midi.donors import (
 from musicgen.midi.score import join_notes, sort_notes
 from musicgen.tokenization.quantization import to_grid
 
-
-class BarMap(NamedTuple):
-    """Where a piece is on the grid of its tokens.
-
-    Attributes:
-        ticks: ascending ticks of the piece, from before its first note to after its last. [N]
-        steps: grid steps of these ticks. [N]
-        bars: grid steps at which bars begin, and at which the last one ends. [num_bars + 1]
-        steps_per_beat: grid steps in a quarter.
-    """
-
-    ticks: IntArray
-    steps: NDArray[np.int64] | NDArray[np.float64]
-    bars: IntArray
-    steps_per_beat: int
+PlayedNotes = NDArray[np.void]  # of `PLAYED_NOTE`
+GridMap = tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.float64]]
+"""Ticks of a piece, and the grid steps of its tokens at these ticks. [N] each"""
 
 
-@dataclass(frozen=True, eq=False)
 class Performance:
     """How the notes of a prompt are played.
 
@@ -54,9 +41,8 @@ class Performance:
             [num_bars + 1]
     """
 
-    notes: NDArray[np.void]
-    bar_ticks: IntArray
-    lines: IntArray | None
+    def __init__(self, notes: PlayedNotes, bar_ticks: IntArray, lines: IntArray | None) -> None:
+        self.notes, self.bar_ticks, self.lines = notes, bar_ticks, lines
 
     @classmethod
     def of(
@@ -64,7 +50,9 @@ class Performance:
         played: Score,
         written: Score,
         roles: Sequence[int | None],
-        bar_map: BarMap,
+        grid_map: GridMap,
+        bars: IntArray,
+        steps_per_beat: int,
         *,
         has_kept: bool,
         has_deviations: bool,
@@ -74,35 +62,34 @@ class Performance:
         Args:
             played: as in its file.
             written: the same notes, as the tokenizer reads them, see `normalise_rhythm`.
-            roles: the decoded track that each track is; None: none.
-            bar_map: with the bars of the prompt, of which the last ones are read; of all if parts
-                are kept.
+            roles: the decoded track of each track; None: no track.
+            grid_map: ascending ticks of the piece, from before its first note to after its last,
+                and their grid steps.
+            bars: grid steps at which bars begin and the last one ends. Only the last bars are read,
+                but all of them if parts are kept. [num_bars + 1]
+            steps_per_beat: grid steps in a quarter.
             has_kept: whether parts are kept.
             has_deviations: whether notes between the steps of the grid are early or late; if not,
                 they are written there.
         """
-        bars = bar_map.bars if has_kept else bar_map.bars[-DONOR_BARS - 1 :]
-        bar_map = bar_map._replace(bars=bars)
-        notes = np.concatenate(
-            [np.empty(0, PLAYED_NOTE)]
-            + [
-                _read_notes(track, score_track, role, bar_map, played.ticks_per_beat)
-                for track, score_track, role in zip(
-                    played.tracks, written.tracks, roles, strict=True
-                )
-                if role is not None
-            ]
-        )
+        bars = bars if has_kept else bars[-DONOR_BARS - 1 :]
+        parts = [np.empty(0, PLAYED_NOTE)]
+        for index, (track, role) in enumerate(zip(written.tracks, roles, strict=True)):
+            if role is not None:
+                own = played.tracks[index]
+                beats = played.ticks_per_beat, steps_per_beat
+                parts.append(_read_notes(own, track, role, grid_map, bars, beats))
+        notes = np.concatenate(parts)
         if not len(notes):
             return None
         if not has_deviations:
             notes["deviation"] = 0
-        ticks = np.interp(bars, bar_map.steps, bar_map.ticks).round().astype(np.int64)
-        lines = bars * (TICKS_PER_BEAT // bar_map.steps_per_beat) if has_kept else None
-        return cls(notes, ticks, lines)
+        bar_ticks = np.interp(bars, *grid_map[::-1]).round().astype(np.int64)
+        lines = bars * (TICKS_PER_BEAT // steps_per_beat) if has_kept else None
+        return cls(notes, bar_ticks, lines)
 
     def model_bars(self, count: int) -> IntArray:
-        """Return for each new bar the bar of the prompt after which it is modelled. [count]
+        """Return the bars of the prompt whose performance new bars copy. [count]
 
         They go from the last bar back to the first one and forward again, so that the loudness
         never changes abruptly.
@@ -154,16 +141,25 @@ def _parts(index: int, track: Track, notes: NoteArray) -> IntArray:
 
 
 def _read_notes(
-    played: Track, written: Track, role: int, bar_map: BarMap, ticks_per_beat: int
-) -> NDArray[np.void]:
-    """Return the notes of a track in the bars of a map, as `PLAYED_NOTE`s.
+    played: Track,
+    written: Track,
+    role: int,
+    grid_map: GridMap,
+    bars: IntArray,
+    beats: tuple[int, int],
+) -> PlayedNotes:
+    """Return the notes of a track in some bars, as `PLAYED_NOTE`s.
 
-    Deviations of less than a tick are none.
+    Deviations below a tick count as zero.
+
+    Args:
+        role: index of the decoded track.
+        beats: ticks and grid steps in a quarter.
     """
-    ticks, steps, bars, per_beat = bar_map
-    step = np.rint(np.interp(written.notes["onset"], ticks, steps)).astype(np.int64)
+    ticks_per_beat, per_beat = beats
+    step = np.rint(np.interp(written.notes["onset"], *grid_map)).astype(np.int64)
     length = np.maximum(to_grid(written.notes["duration"], per_beat, ticks_per_beat), 1)
-    late = np.interp(played.notes["onset"], ticks, steps) - step
+    late = np.interp(played.notes["onset"], *grid_map) - step
     longer = played.notes["duration"] / ticks_per_beat * per_beat / length
     tick = per_beat / ticks_per_beat  # in grid steps
     notes = np.empty(len(step), PLAYED_NOTE)
@@ -178,7 +174,7 @@ def _read_notes(
     return notes[(step >= bars[0]) & (step < bars[-1])]
 
 
-def _played(notes: NoteArray, written: Groups, donors: NDArray[np.void], first: int) -> NoteArray:
+def _played(notes: NoteArray, written: Groups, donors: PlayedNotes, first: int) -> NoteArray:
     """Return new notes with the deviations and articulations of their donors.
 
     No note moves by more than half of the way to the notes before or after it in its part, nor

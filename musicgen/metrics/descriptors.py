@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import NoteArray, Score, pitched_notes
-from musicgen.midi.key import Key
 
 FloatArray = NDArray[np.float64]
 
@@ -96,17 +95,6 @@ def pitch_class_entropy(score: Score, num_bars: int) -> float:
     sums = np.stack([np.convolve(column, window, "valid") for column in counts.T], axis=1)
     sums = sums[sums.sum(axis=1) > 0]
     return float(entropy(sums, base=2, axis=1).mean()) if len(sums) else np.nan
-
-
-def in_key_share(score: Score, key: Key | None) -> float:
-    """Return the share of pitched notes in the scale of a key (major or natural minor).
-
-    It is NaN without a key or without pitched notes.
-    """
-    notes = pitched_notes(score)
-    if key is None or not len(notes):
-        return np.nan
-    return float(np.isin(notes["pitch"] % 12, key.scale).mean())
 
 
 def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:

@@ -4,6 +4,7 @@ import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib import import_module
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -26,13 +27,13 @@ from musicgen.midi.score import (
     notes_from,
     sort_notes,
 )
-from musicgen.midi.tracks import TrackContent, file_parts, open_file
+from musicgen.midi.tracks import MidiFile, file_parts, open_file
 from musicgen.package_data import own_or_example
 from musicgen.plugins import reader, suffixes
 from musicgen.text import pluralize
 
 MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi", ".smf"})
-_SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
+SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
 
 
 def read(path: str | Path, *, repeats: bool = False) -> Score:
@@ -47,8 +48,14 @@ def read(path: str | Path, *, repeats: bool = False) -> Score:
     return read_with_data(path, repeats=repeats)[0]
 
 
-def read_with_data(path: str | Path, *, repeats: bool = False) -> tuple[Score, bytes]:
-    """Read a file as `read` does; also return it as the bytes of a MIDI file."""
+def read_with_data(
+    path: str | Path, *, repeats: bool = False, keep_events: bool = False
+) -> tuple[Score, bytes]:
+    """Read a file as `read` does; also return it as the bytes of a MIDI file.
+
+    Args:
+        keep_events: see `loads`.
+    """
     path = Path(path)
     if not path.is_file():
         path = own_or_example(path)
@@ -63,10 +70,10 @@ def read_with_data(path: str | Path, *, repeats: bool = False) -> tuple[Score, b
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a MIDI file") from None
     with errors_name(path):
-        return loads(data), data
+        return loads(data, keep_events=keep_events), data
 
 
-def loads(data: bytes) -> Score:
+def loads(data: bytes, *, keep_events: bool = False) -> Score:
     """Return the `Score` in the bytes of a MIDI file; raise `UserError` if it cannot be read.
 
     - Each channel and program of a file's track becomes a track of the Score. A channel without a
@@ -76,8 +83,18 @@ def loads(data: bytes) -> Score:
     - A note without a note-off gets an end, see `length_without_end`.
 
     `Score.repairs` lists what was changed.
+
+    Args:
+        keep_events: read event by event, which takes longer, and keep the events for `open_events`.
     """
-    ticks_per_beat, contents, file_repairs = _read_tracks(data)
+    scanned = None if keep_events else scan_file(data)
+    file_repairs: list[str] = []
+    if scanned is not None:
+        ticks_per_beat, contents = scanned
+    else:
+        file = open_events(data)
+        ticks_per_beat, file_repairs = file.ticks_per_beat, file.repairs
+        contents = [state.content for state in file.tracks]
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
     events = (each for content in contents for each in content.metas)
     for tick, kind, value in sorted(events, key=itemgetter(0)):
@@ -107,15 +124,16 @@ def loads(data: bytes) -> Score:
     )
 
 
-def _read_tracks(data: bytes) -> tuple[int, list[TrackContent], list[str]]:
-    """Return the ticks per beat of a file, its tracks, and how the file was repaired."""
-    scanned = scan_file(data)
-    if scanned is not None:
-        return *scanned, []
+@lru_cache(maxsize=16)
+def open_events(data: bytes) -> MidiFile:
+    """Return the events of a file, in which all notes have ended; they must not be changed.
+
+    The last files stay in memory: a prompt and its continuations need the events of one file.
+    """
     file = open_file(data)
     for state in file.tracks:
         state.end_notes(4 * file.ticks_per_beat)
-    return file.ticks_per_beat, [state.content for state in file.tracks], file.repairs
+    return file
 
 
 def write(score: Score, path: str | Path) -> None:
@@ -143,7 +161,7 @@ def dumps(score: Score) -> bytes:
         new.notes = symusic.Note.from_numpy(*columns)
         out.tracks.append(new)
     for tick, bpm in score.tempos.tolist():
-        out.tempos.append(symusic.Tempo(tick, qpm=max(bpm, _SLOWEST)))
+        out.tempos.append(symusic.Tempo(tick, qpm=max(bpm, SLOWEST)))
     for signature in score.time_signatures:
         out.time_signatures.append(symusic.TimeSignature(*signature))
     for tick, fifths in score.key_signatures:

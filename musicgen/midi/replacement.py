@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from musicgen.errors import UserError
-from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, number_bytes, read_text
+from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, read_text
 from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
+from musicgen.midi.io import open_events
 from musicgen.midi.score import Marker, Score, Track
 from musicgen.midi.tracks import (
     WHEEL,
@@ -15,7 +16,6 @@ from musicgen.midi.tracks import (
     Note,
     TrackState,
     file_parts,
-    open_file,
 )
 
 
@@ -37,9 +37,7 @@ def replace_notes(
     Raises:
         UserError: there are too few channels for the new tracks.
     """
-    file = open_file(data)
-    for state in file.tracks:
-        state.end_notes(4 * file.ticks_per_beat)  # as `loads` does
+    file = open_events(data)
     replacement = _Replacement(file, keeps_pedal)
     parts = file_parts([state.content for state in file.tracks])
     for i, track in enumerate(new.tracks):
@@ -153,9 +151,7 @@ class _Replacement:
     def add_markers(self, markers: Iterable[Marker]) -> None:
         """Write markers to the first track."""
         for tick, text in sorted(markers):
-            value = text.encode()
-            message = (META, MARKER, *number_bytes(len(value)), *value)
-            self.file_tracks()[0].add(tick, OTHER, message)
+            self.file_tracks()[0].add_meta(tick, MARKER, text.encode())
 
     def file_tracks(self) -> list[FileTrack]:
         return [*self.tracks.values(), *self.added]
