@@ -115,7 +115,7 @@ def request_constraints(
 
     The first constraints have priority, see `ConstrainedGrammar`.
     """
-    own = tokenizer.constraints(grammar, request, prompts)
+    own = tokenizer.constraints(request, prompts)
     begin = np.array([prompt.end.step for prompt in prompts])
     end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
     may_end = np.full_like(end, 0 if request.decoding.allow_end else NEVER)

@@ -6,8 +6,9 @@ deviations from the grid and their articulation from notes of the prompt that be
 velocity, or on the grid, is continued in the same way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Self
 
 import numpy as np
@@ -69,21 +70,31 @@ class Performance:
                 but all of them if parts are kept. [num_bars + 1]
             steps_per_beat: grid steps in a quarter.
             has_kept: whether parts are kept.
-            has_deviations: whether notes between the steps of the grid are early or late; if not,
-                they are written there.
+            has_deviations: whether notes off the grid are early or late, or written there.
         """
         bars = bars if has_kept else bars[-DONOR_BARS - 1 :]
-        parts = [np.empty(0, PLAYED_NOTE)]
-        for index, (track, role) in enumerate(zip(written.tracks, roles, strict=True)):
-            if role is not None:
-                own = played.tracks[index]
-                beats = played.ticks_per_beat, steps_per_beat
-                parts.append(_read_notes(own, track, role, grid_map, bars, beats))
-        notes = np.concatenate(parts)
+        known = [role is not None for role in roles]
+        own, grid = (
+            join_notes(t.notes for t in compress(x.tracks, known)) for x in (played, written)
+        )
+        step = np.rint(np.interp(grid["onset"], *grid_map)).astype(np.int64)
+        length = np.maximum(to_grid(grid["duration"], steps_per_beat, played.ticks_per_beat), 1)
+        late = np.interp(own["onset"], *grid_map) - step
+        longer = own["duration"] / played.ticks_per_beat * steps_per_beat / length
+        tick = steps_per_beat / played.ticks_per_beat  # in grid steps
+        notes = np.empty(len(step), PLAYED_NOTE)
+        notes["part"] = _parts(compress(roles, known), compress(played.tracks, known))
+        notes["bar"] = np.searchsorted(bars, step, side="right") - 1
+        notes["position"] = (step - bars[np.clip(notes["bar"], 0, None)]) / steps_per_beat
+        notes["pitch"], notes["length"] = own["pitch"], length / steps_per_beat
+        notes["velocity"] = own["velocity"]
+        is_late = (np.abs(late) >= tick) & has_deviations  # below a tick it counts as zero
+        notes["deviation"] = np.where(is_late, late, 0) / steps_per_beat
+        is_written = np.abs(longer - 1) * length < tick
+        notes["articulation"] = np.where(is_written, 1, np.minimum(longer, LONGEST_ARTICULATION))
+        notes = notes[(step >= bars[0]) & (step < bars[-1])]
         if not len(notes):
             return None
-        if not has_deviations:
-            notes["deviation"] = 0
         bar_ticks = np.interp(bars, *grid_map[::-1]).round().astype(np.int64)
         lines = bars * (TICKS_PER_BEAT // steps_per_beat) if has_kept else None
         return cls(notes, bar_ticks, lines)
@@ -108,8 +119,8 @@ class Performance:
         """
         tracks = [score.tracks[i] for i in targets]
         is_new = [track.notes["onset"] >= first for track in tracks]
-        new = [track.notes[which] for track, which in zip(tracks, is_new, strict=True)]
-        notes, ends = join_notes(new), np.cumsum([len(each) for each in new])
+        new = [replace(x, notes=x.notes[which]) for x, which in zip(tracks, is_new, strict=True)]
+        notes = join_notes(track.notes for track in new)
         if not len(notes):
             return score
         lines, models = self.lines, np.arange(len(self.bar_ticks) - 1)
@@ -119,59 +130,31 @@ class Performance:
         bar = np.searchsorted(lines, notes["onset"], side="right") - 1
         bar = np.clip(bar, 0, len(models) - 1)
         written = np.empty(len(notes), PLAYED_NOTE)
-        parts = [_parts(i, track, own) for i, track, own in zip(targets, tracks, new, strict=True)]
-        written["part"], written["bar"] = np.concatenate(parts), bar
+        written["part"], written["bar"] = _parts(targets, new), bar
         written["position"] = (notes["onset"] - lines[bar]) / TICKS_PER_BEAT
         written["pitch"], written["length"] = notes["pitch"], notes["duration"] / TICKS_PER_BEAT
         groups = Groups.of(written)
         donors = find_donors(groups, Groups.of(self.notes), models, np.random.default_rng(seed))
         notes = _played(notes, groups, donors, first)
         notes["velocity"] = donors["velocity"]
-        played = list(score.tracks)
-        for i, track, which, own in zip(
-            targets, tracks, is_new, np.split(notes, ends[:-1]), strict=True
-        ):
+        played, first_note = list(score.tracks), 0
+        for i, track, which in zip(targets, tracks, is_new, strict=True):
+            own = notes[first_note : first_note + which.sum()]
             played[i] = replace(track, notes=sort_notes(np.append(track.notes[~which], own)))
+            first_note += len(own)
         return replace(score, tracks=played)
 
 
-def _parts(index: int, track: Track, notes: NoteArray) -> IntArray:
-    """Return the part of each note of a decoded track: its number, with the pitch of drums. [N]"""
-    return 128 * index + (notes["pitch"] if track.is_drum else np.zeros(len(notes), np.int64))
-
-
-def _read_notes(
-    played: Track,
-    written: Track,
-    role: int,
-    grid_map: GridMap,
-    bars: IntArray,
-    beats: tuple[int, int],
-) -> PlayedNotes:
-    """Return the notes of a track in some bars, as `PLAYED_NOTE`s.
-
-    Deviations below a tick count as zero.
+def _parts(indices: Iterable[int | None], tracks: Iterable[Track]) -> IntArray:
+    """Return the parts of all notes of decoded tracks: their numbers, with the pitch of drums. [N]
 
     Args:
-        role: index of the decoded track.
-        beats: ticks and grid steps in a quarter.
+        indices: of the tracks.
     """
-    ticks_per_beat, per_beat = beats
-    step = np.rint(np.interp(written.notes["onset"], *grid_map)).astype(np.int64)
-    length = np.maximum(to_grid(written.notes["duration"], per_beat, ticks_per_beat), 1)
-    late = np.interp(played.notes["onset"], *grid_map) - step
-    longer = played.notes["duration"] / ticks_per_beat * per_beat / length
-    tick = per_beat / ticks_per_beat  # in grid steps
-    notes = np.empty(len(step), PLAYED_NOTE)
-    notes["part"] = _parts(role, played, played.notes)
-    notes["bar"] = np.searchsorted(bars, step, side="right") - 1
-    notes["position"] = (step - bars[np.clip(notes["bar"], 0, None)]) / per_beat
-    notes["pitch"], notes["length"] = played.notes["pitch"], length / per_beat
-    notes["velocity"] = played.notes["velocity"]
-    notes["deviation"] = np.where(np.abs(late) < tick, 0, late) / per_beat
-    is_written = np.abs(longer - 1) * length < tick
-    notes["articulation"] = np.where(is_written, 1, np.minimum(longer, LONGEST_ARTICULATION))
-    return notes[(step >= bars[0]) & (step < bars[-1])]
+    parts = [np.empty(0, np.int64)]
+    for index, track in zip(indices, tracks, strict=True):
+        parts.append(128 * (index or 0) + track.notes["pitch"] * track.is_drum)
+    return np.concatenate(parts)
 
 
 def _played(notes: NoteArray, written: Groups, donors: PlayedNotes, first: int) -> NoteArray:

@@ -17,7 +17,6 @@ from musicgen.tokenization.augmentation import Augmentation
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.constraints import Constraint
 from musicgen.tokenization.crops import Crops
-from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.part_order import PartOrder
 from musicgen.validation import check_schema
 
@@ -65,15 +64,12 @@ class Tokenizer(Codec):
         """The orders in which the parts of a bar may stand."""
         return PartOrder()
 
-    def constraints(
-        self, grammar: Grammar[Any], request: Any, prompts: Sequence[Any]
-    ) -> list[Constraint]:
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
         """Return what a request asks of the tokens after each prompt; by default nothing.
 
         The first constraints have priority, see `ConstrainedGrammar`.
 
         Args:
-            grammar: what `grammar` returns.
             request: a `GenerationRequest`.
             prompts: the `Prompt` of each sequence.
         """

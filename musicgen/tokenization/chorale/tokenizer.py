@@ -28,7 +28,6 @@ from musicgen.tokenization.chorale.grammar import LEADING, ChoraleGrammar
 from musicgen.tokenization.chorale.part_order import ChoralePartOrder
 from musicgen.tokenization.constraints import ROOT, TRIAD, Constraint, tonic_pitches
 from musicgen.tokenization.crops import Crops
-from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.quantization_report import QuantizationReport
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.validation import check_float, check_int
@@ -96,10 +95,8 @@ class Chorale(Tokenizer):
     def grammar(self) -> ChoraleGrammar:
         return ChoraleGrammar(self.vocabulary, self.families, self.max_beats * self.steps_per_beat)
 
-    def constraints(
-        self, grammar: Grammar[Any], request: Any, prompts: Sequence[Any]
-    ) -> list[Constraint]:
-        assert isinstance(grammar, ChoraleGrammar)
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
         constraints: list[Constraint] = []
         if request.ends_on_tonic:
             start = [request.end_time(prompt) - self.steps_per_beat for prompt in prompts]

@@ -14,7 +14,6 @@ from musicgen.tokenization.constraints import (
     notes_of_each,
     target_parts,
 )
-from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.groove2groove.constraints import LimitedDurations, MaxNotes
 from musicgen.tokenization.groove2groove.crops import GrooveAugmentation, GrooveCrops
 from musicgen.tokenization.groove2groove.events import (
@@ -135,10 +134,8 @@ class Groove2Groove(Tokenizer):
         limit = self.max_beats * STEPS_PER_BEAT
         return GrooveGrammar(self.vocabulary, self.families, self._max_durations, limit)
 
-    def constraints(
-        self, grammar: Grammar[Any], request: Any, prompts: Sequence[Any]
-    ) -> list[Constraint]:
-        assert isinstance(grammar, GrooveGrammar)
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
         # Only the file's instruments.
         targets = target_parts(grammar.num_instruments, [prompt.targets for prompt in prompts])
         constraints: list[Constraint] = [TargetParts(grammar, "NoteOn", targets)]

@@ -10,7 +10,6 @@ from musicgen.midi import TICKS_PER_BEAT, Score, Track
 from musicgen.tokenization.bar_constraints import REMIChords, bar_constraints
 from musicgen.tokenization.bars import Events, InBars, sorted_tokens
 from musicgen.tokenization.constraints import Constraint
-from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.instruments import Instrument
 from musicgen.tokenization.overlaps import GridNotes, remove_overlaps
 from musicgen.tokenization.quantization import find_changes, nearest_bin, parse_bins
@@ -83,10 +82,8 @@ class REMI(InBars):
     def grammar(self) -> REMIGrammar:
         return REMIGrammar(self)
 
-    def constraints(
-        self, grammar: Grammar[Any], request: Any, prompts: Sequence[Any]
-    ) -> list[Constraint]:
-        assert isinstance(grammar, REMIGrammar)
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
         chords = REMIChords(grammar, [request.progression(prompt) for prompt in prompts])
         return bar_constraints(grammar, request, prompts, self.pitches, [chords])
 

@@ -17,7 +17,6 @@ from musicgen.tokenization.constraints import (
     target_parts,
 )
 from musicgen.tokenization.crops import CropsWithHeader
-from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.instruments import find_by_words, instruments_of
 from musicgen.tokenization.overlaps import GridNotes, remove_overlaps
 from musicgen.tokenization.played_rhythm import printed_rhythm
@@ -143,10 +142,8 @@ class Songs(InBars):
     def grammar(self) -> SongsGrammar:
         return SongsGrammar(self)
 
-    def constraints(
-        self, grammar: Grammar[Any], request: Any, prompts: Sequence[Any]
-    ) -> list[Constraint]:
-        assert isinstance(grammar, SongsGrammar)
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
         targets = target_parts(len(grammar.is_drum), [prompt.targets for prompt in prompts])
         targets |= grammar.is_chords
         own: list[Constraint] = [TargetParts(grammar, "Part", targets)]
