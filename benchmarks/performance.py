@@ -120,8 +120,7 @@ def performed(score: Score, first: int) -> Performance | None:
     steps = (ticks - first) * PER_BEAT / score.ticks_per_beat
     bars = np.arange(BARS + 1) * BAR * PER_BEAT
     roles = range(len(score.tracks))
-    options = {"has_kept": False, "has_deviations": True}
-    return Performance.of(score, score, roles, (ticks, steps), bars, PER_BEAT, **options)
+    return Performance.of(score, score, roles, (ticks, steps), bars, PER_BEAT, has_kept=False)
 
 
 def on_grid(score: Score, notes: Played) -> Score:

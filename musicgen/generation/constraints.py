@@ -15,8 +15,6 @@ from musicgen.tokenization.constraints import Constraint, Memory
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState
 from musicgen.tokenization.vocabulary import IntArray
 
-__all__ = ["ConstrainedGrammar", "Constraint", "EndBy", "end_constraints", "request_constraints"]
-
 
 class ConstrainedState:
     """The grammar's state of each sequence, and the memory of each constraint."""
@@ -98,7 +96,7 @@ class ConstrainedGrammar:
 
 
 def _narrowed_where_possible(allowed: BoolArray, masks: Sequence[BoolArray]) -> BoolArray:
-    """Narrow a mask [B, V] by others, by each only the sequences to which it leaves a token."""
+    """Narrow a mask [B, V] by each of others, where that leaves a sequence some token."""
     for mask in masks:
         narrowed = allowed & mask
         allowed = np.where(narrowed.any(axis=1, keepdims=True), narrowed, allowed)

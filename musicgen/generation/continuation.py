@@ -225,7 +225,7 @@ class Continuation:
         return self.prompt.tokenizer.find_track(track) if tune_part is None else tune_part
 
     def _pedal_bars(self) -> list[PedalBar]:
-        """Return the added bars, each with the bar of the file whose pedal it repeats."""
+        """Return the added bars, and the bars of the file whose pedal they repeat."""
         performance = self.prompt.source.performance
         if performance is None:
             return []

@@ -63,11 +63,16 @@ class Decoder:
         """
         logits, states, last_positions = [], [], []
         for _, group in groupby(prompts, lambda prompt: len(prompt.tokens)):
-            ids, positions = self._inputs([*group])
-            last, state = self.engine.prefill(ids, positions)
+            same = [*group]
+            ids = np.stack([prompt.tokens for prompt in same])  # [G, L]
+            positions = np.stack(  # [G, L, P]
+                [self.coordinates.of(x.tokens, self.names, bar_length=x.bar_length) for x in same]
+            )
+            inputs = (torch.from_numpy(each).to(self.engine.device) for each in (ids, positions))
+            last, state = self.engine.prefill(*inputs)
             logits.append(check_finite(last.cpu()))
             states.append(state)
-            last_positions.append(positions[:, -1].cpu().numpy())
+            last_positions.append(positions[:, -1])
         self.state = ModelState.cat(states).select(index.to(self.engine.device))
         at = index.numpy()
         self._positions = np.concatenate(last_positions)[at]
@@ -76,16 +81,6 @@ class Decoder:
         if self.engine.model.copy_head is not None:  # which has settings from the first step on
             first = first.double() / self.temperature
         return first
-
-    def _inputs(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
-        """Return the ids [B, L] and positions [B, L, P] of prompts of equal length."""
-        positions = [
-            self.coordinates.of(prompt.tokens, self.names, bar_length=prompt.bar_length)
-            for prompt in prompts
-        ]
-        ids = torch.from_numpy(np.stack([prompt.tokens for prompt in prompts]))
-        device = self.engine.device
-        return ids.to(device), torch.from_numpy(np.stack(positions)).to(device)
 
     def step(self, tokens: Tensor, times: IntArray, allowed: Tensor) -> Tensor:
         """Return the logits [B, V], on the CPU, after one more token of each sequence.
@@ -106,7 +101,7 @@ class Decoder:
         return check_finite(logits.cpu())
 
     def _copy_settings(self) -> CopySettings | None:
-        """Return what the request sets in a copy head, at the bar of each sequence."""
+        """Return the settings of the copy head at the bar of each sequence."""
         head = self.engine.model.copy_head
         if head is None:
             return None
@@ -129,8 +124,8 @@ class Decoder:
 class GuidedDecoder:
     """A decoder with classifier-free guidance by the kept tokens.
 
-    The model runs on the batch twice: after the prompts, and after negative prompts, in which the
-    kept parts of the bars to be written are transposed by a tritone.
+    The model runs on the batch twice: after the prompts, and after negative prompts, whose kept
+    parts are transposed by a tritone in the bars to write.
 
     Args:
         decoder: the model.
@@ -226,8 +221,7 @@ def form_biases(form: str, section_bars: int, max_lag: int) -> Tensor:
     """Return the bias of each lag in each bar of a form, [N, max_lag + 1].
 
     Copies from the same bar of an earlier section with the same letter become more probable, and
-    copies from sections with other letters less probable. The form, a letter for each section, is
-    repeated.
+    copies from sections with other letters less probable. The form, a letter per section, loops.
     """
     num_bars = len(form) * section_bars
     letters = torch.tensor([ord(letter) for letter in form]).repeat_interleave(section_bars)

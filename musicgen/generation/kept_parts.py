@@ -1,4 +1,4 @@
-"""Prompts that keep some parts of a whole piece, to which the model writes the others."""
+"""Prompts that keep some parts of a whole piece; the model writes the others."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,6 @@ from musicgen.generation.prompt import Boundary, KeptParts, Prompt
 from musicgen.generation.source import Source, median_velocities, on_grid
 from musicgen.midi import TICKS_PER_BEAT, Marker, Score
 from musicgen.midi.key import note_names
-from musicgen.midi.tick_grid import is_notated
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.progression import schedule
 from musicgen.tokenization.chords.symbols import CHORDS, ROOTS, chord_index, spelled
@@ -34,7 +33,7 @@ def kept_prompt(
     data: bytes | None = None,
     rng: np.random.Generator | None = None,
 ) -> Prompt:
-    """Return some parts of a whole piece, to which the others are to be written.
+    """Return a prompt that keeps some parts of a whole piece.
 
     Args:
         keep: names of decoded tracks.
@@ -125,7 +124,6 @@ def _performance_of(
         to_grid(lines, per_beat, source.ticks_per_beat),
         per_beat,
         has_kept=True,
-        has_deviations=not is_notated(source),
     )
 
 

@@ -202,7 +202,7 @@ class MusicModel:
         prompt_bars: int | None,
         request: GenerationRequest,
     ) -> Prompt:
-        """Return what `keep` and `rewrite` leave of a whole piece."""
+        """Return what `keep` and `rewrite` keep of a whole piece."""
         piece, rng = request.piece, None
         check_int("prompt_bars", prompt_bars, 0, none_means="none of the target parts")
         if piece.rewritten_bars and prompt_bars is not None:
@@ -277,7 +277,7 @@ class MusicModel:
         if request.piece.key_signatures and not self.tokenizer.families.get("Key"):
             raise UserError("key needs a model with tokens of keys (tokenizer=songs)")
         if isinstance(request.piece.program, Mapping):
-            request.piece.programs(self.tokenizer, ())  # refuses tracks that it has not
+            request.piece.programs(self.tokenizer, ())  # raises if a track is unknown
         return request
 
     def generate(

@@ -24,6 +24,7 @@ from musicgen.midi.donors import (
     find_donors,
 )
 from musicgen.midi.score import join_notes, sort_notes
+from musicgen.midi.tick_grid import is_notated
 from musicgen.tokenization.quantization import to_grid
 
 PlayedNotes = NDArray[np.void]  # of `PLAYED_NOTE`
@@ -56,7 +57,6 @@ class Performance:
         steps_per_beat: int,
         *,
         has_kept: bool,
-        has_deviations: bool,
     ) -> Self | None:
         """Return how a piece is played; None if it has no notes in the bars.
 
@@ -70,7 +70,6 @@ class Performance:
                 but all of them if parts are kept. [num_bars + 1]
             steps_per_beat: grid steps in a quarter.
             has_kept: whether parts are kept.
-            has_deviations: whether notes off the grid are early or late, or written there.
         """
         bars = bars if has_kept else bars[-DONOR_BARS - 1 :]
         known = [role is not None for role in roles]
@@ -88,7 +87,8 @@ class Performance:
         notes["position"] = (step - bars[np.clip(notes["bar"], 0, None)]) / steps_per_beat
         notes["pitch"], notes["length"] = own["pitch"], length / steps_per_beat
         notes["velocity"] = own["velocity"]
-        is_late = (np.abs(late) >= tick) & has_deviations  # below a tick it counts as zero
+        # Below a tick, and in notated music, deviations count as zero.
+        is_late = (np.abs(late) >= tick) & (not is_notated(played))
         notes["deviation"] = np.where(is_late, late, 0) / steps_per_beat
         is_written = np.abs(longer - 1) * length < tick
         notes["articulation"] = np.where(is_written, 1, np.minimum(longer, LONGEST_ARTICULATION))
@@ -113,7 +113,7 @@ class Performance:
         """Return a decoded score whose new notes are played like those of the prompt.
 
         Args:
-            first: tick from which notes are new.
+            first: tick where new notes begin.
             targets: indices of the tracks that have new notes.
             seed: decides between similar notes of the prompt.
         """

@@ -18,7 +18,6 @@ from musicgen.generation.source import (
 )
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score
 from musicgen.midi.key import note_names
-from musicgen.midi.tick_grid import is_notated
 from musicgen.package_data import BAND_MODEL
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.symbols import CHORDS, spelled
@@ -43,7 +42,7 @@ class Boundary(NamedTuple):
         tick: the same in ticks of decoded scores.
         file_tick: the same in ticks of the file: at the prompt's end, or in the first bar after all
             notes of the file if the prompt is the whole piece.
-        cut: tick of the file from which its events are left out: `file_tick`, or earlier if notes
+        cut: tick of the file after which its events are left out: `file_tick`, or earlier if notes
             of the next bar are played before its bar line.
     """
 
@@ -60,7 +59,7 @@ class KeptParts:
     Attributes:
         conditioning: the tokens that the model is given.
         source: the piece as it was read.
-        span: ticks [first, end) of the source in which new notes replace those of target parts.
+        span: ticks [first, end) of the source where new notes replace those of target parts.
         progression: grid step and index in `CHORDS` of the chords to be written. [N, 2]
     """
 
@@ -91,7 +90,7 @@ class KeptParts:
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """The beginning of a piece, or the parts of one to which others are written.
+    """The beginning of a piece, or the kept parts of a piece.
 
     Attributes:
         tokenizer: of the model that continues it.
@@ -166,7 +165,7 @@ def empty_prompt(
     keys: Sequence[KeySignature] = (),
     first_chord: int | None = None,
 ) -> Prompt:
-    """Return a prompt without music, from which the model starts a piece.
+    """Return a prompt without music, for a new piece.
 
     Args:
         tempo: in quarters a minute.
@@ -177,12 +176,9 @@ def empty_prompt(
     if tempo is not None:
         score.tempos = np.array([(0, tempo)], TEMPO)
     tokens = tokenizer.start_tokens()
-    has_tempo_token = tempo is not None and tokenizer.families.get("Tempo")
-    if first_chord is not None:  # a chord comes before the tempo
-        marker = Marker(0, CHORDS[first_chord])
-        tokens = tokenizer.until_end(tokenizer.encode(replace(score, markers=[marker])))
-    elif keys or has_tempo_token:
-        tokens = tokenizer.until_end(tokenizer.encode(score))
+    markers = [] if first_chord is None else [Marker(0, CHORDS[first_chord])]
+    if markers or keys or (tempo is not None and tokenizer.families.get("Tempo")):
+        tokens = tokenizer.until_end(tokenizer.encode(replace(score, markers=markers)))
     source, summary = Source(FROM_NOTHING, tempo=tempo), QuantizationSummary()
     bar_length = tokenizer.bar_length(score)
     return Prompt(tokenizer, tokens, Boundary(), bar_length, score, score, summary, source)
@@ -369,7 +365,6 @@ class FirstBars:
             np.append(bars, self.end),
             tokenizer.steps_per_beat,
             has_kept=False,
-            has_deviations=not is_notated(played),
         )
 
     def describe(self) -> QuantizationSummary:

@@ -53,8 +53,8 @@ class FixedTimeSignature(Constraint):
 class Chords(Constraint):
     """The chords of a progression come at their times, and no others.
 
-    Without a progression the model chooses the chords, except after a prompt that has notes and no
-    chords: there are none.
+    Without a progression the model chooses the chords, but a prompt with notes and without chords
+    is continued without chords.
 
     The memory is the number of the prompt, and whether the model chooses the chords. [B, 2]
 
@@ -133,7 +133,7 @@ class LastChordOfBars(Constraint):
     """The last bar comes to rest on a chord: all notes that sound belong to it, and one begins.
 
     Earlier notes outside the chord end when it begins, and no note begins in the second half of the
-    bar. The probability of such notes is added to that of the next part and of the end, see
+    bar. The probability of such notes is added to that of the next part and of the end, as in
     `EndBy`.
 
     Args:

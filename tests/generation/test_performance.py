@@ -21,7 +21,7 @@ STEP = BEAT // 4
 def performance_of(played: Score, num_bars: int, written: Score | None = None, **options):
     bars = np.arange(num_bars + 1) * 16
     roles = list(range(len(played.tracks)))
-    options = {"has_kept": False, "has_deviations": True} | options
+    options = {"has_kept": False} | options
     return Performance.of(played, written or played, roles, (bars * STEP, bars), bars, 4, **options)
 
 

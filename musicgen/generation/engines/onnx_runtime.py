@@ -117,7 +117,7 @@ class OnnxEngine(Engine):
     Args:
         model, noise: as for `Engine`; on the CPU, in fp32.
         num_eager_steps: steps without a graph before one is made, if there is none yet.
-        warn: called with one line where a graph fails; decoding then runs without. None: raise.
+        warn: called with one line if a graph fails; decoding falls back to eager. None: raise.
 
     Raises:
         UserError: the model's state grows.
