@@ -232,9 +232,8 @@ class Continuation:
         lines = self.new_score.bar_starts()
         ends = np.append(lines[1:], max(self.new_score.end, lines[-1] + 1))
         models = performance.model_bars(len(lines))
-        model_firsts, model_ends = performance.bar_ticks[models], performance.bar_ticks[models + 1]
-        columns = (column.tolist() for column in (lines, ends, model_firsts, model_ends))
-        return [PedalBar(*bar) for bar in zip(*columns, strict=True)]
+        columns = lines, ends, performance.bar_ticks[models], performance.bar_ticks[models + 1]
+        return [PedalBar(*bar) for bar in np.stack(columns, axis=1).tolist()]
 
     def _added(self) -> Score:
         """Return the continuation alone, with its changes of tempo, time signature and chord."""

@@ -10,7 +10,7 @@ from musicgen.errors import UserError, errors_name
 from musicgen.generation.accompaniment import with_first_bar
 from musicgen.generation.performance import Performance
 from musicgen.generation.prompt import Boundary, KeptParts, Prompt
-from musicgen.generation.source import Source, median_velocities, on_grid
+from musicgen.generation.source import Source, bar_lines, median_velocities, on_grid
 from musicgen.midi import TICKS_PER_BEAT, Marker, Score
 from musicgen.midi.key import note_names
 from musicgen.tokenization.base import Tokenizer
@@ -115,7 +115,7 @@ def _performance_of(
     """Return the performance of a piece with kept parts; None if it has no notes."""
     ticks, in_bars = conditioning.tick_map
     per_beat = tokenizer.steps_per_beat
-    lines = relocate(np.array(_bar_lines(source)), conditioning.tick_map)
+    lines = relocate(bar_lines(source), conditioning.tick_map)
     return Performance.of(
         source,
         tokenizer.normalise_rhythm(source),
@@ -137,12 +137,6 @@ def _chords_on_grid(
     return np.stack([steps, indices], axis=1)
 
 
-def _bar_lines(score: Score) -> list[int]:
-    """Return the ticks of all bar lines of a piece, its end included."""
-    lines: list[int] = score.bar_starts().tolist()
-    return [*lines, lines[-1] + score.bar_ticks(score.time_signature_at(lines[-1]))]
-
-
 def _bars_to_write(
     score: Score,
     name: str,
@@ -157,7 +151,7 @@ def _bars_to_write(
     Raises:
         UserError: the piece has fewer bars.
     """
-    lines = _bar_lines(score)
+    lines: list[int] = bar_lines(score).tolist()
     if (bars[1] or 0) >= len(lines):
         raise UserError(f"{name}: rewrite: expected some of its {len(lines) - 1} bars")
     begin, stop = min(bars[0], len(lines) - 1), -1 if bars[1] is None else bars[1]

@@ -287,11 +287,10 @@ class GenerationRequest:
         if decoding.total_tokens is not None:
             if piece.bars is not None:
                 raise UserError("give either bars or length_factor (total_tokens), not both")
-            expected = "expected bars, not length_factor, with it"
-            if piece.chords is not None:
-                raise ParameterError("chords", piece.chords, expected)
-            if piece.ending == "close":
-                raise ParameterError("ending", piece.ending, expected)
+            for name in ("chords", "ending"):
+                if getattr(piece, name) != getattr(PieceParams, name):
+                    expected = "expected bars, not length_factor, with it"
+                    raise ParameterError(name, getattr(piece, name), expected)
         for name in ("total_tokens", "max_new_tokens"):
             if piece.is_whole_piece and getattr(decoding, name) is not None:
                 raise ParameterError(name, getattr(decoding, name), WHOLE_PIECE)

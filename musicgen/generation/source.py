@@ -11,6 +11,7 @@ from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
 from musicgen.midi.tick_grid import is_notated
 from musicgen.plugins import plugin
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.vocabulary import IntArray
 
 PACE_BARS = 4
 """Last bars of a played prompt whose mean tempo the continuation has."""
@@ -76,6 +77,13 @@ def pace_of(score: Score, prompt_bars: int | None) -> float:
     return float(lengths.sum() / (lengths / tempos["bpm"][last]).sum())
 
 
+def bar_lines(score: Score) -> IntArray:
+    """Return the ticks of the bar lines of a piece, with the end of the last bar. [num_bars + 1]"""
+    starts = score.bar_starts()
+    last = int(starts[-1])
+    return np.append(starts, last + score.bar_ticks(score.time_signature_at(last)))
+
+
 def median_velocities(
     tokenizer: Tokenizer, score: Score, roles: Sequence[int | None], parts: Sequence[int]
 ) -> dict[int, int]:
@@ -89,12 +97,10 @@ def median_velocities(
     """
     if tokenizer.families.get("Velocity") or not score.num_notes:
         return {}
-    by_part: dict[int | None, list[np.ndarray]] = {}
-    for track, role in zip(score.tracks, roles, strict=True):
-        by_part.setdefault(role, []).append(track.notes["velocity"])
-    everything = score.notes["velocity"]
-    found = {part: np.concatenate(by_part.get(part, [everything])) for part in parts}
-    return {part: int(np.median(own if len(own) else everything)) for part, own in found.items()}
+    velocity, sizes = score.notes["velocity"], [len(track.notes) for track in score.tracks]
+    part_of = np.repeat([-1 if role is None else role for role in roles], sizes)
+    found = {part: velocity[part_of == part] for part in parts}
+    return {part: int(np.median(own if len(own) else velocity)) for part, own in found.items()}
 
 
 # The tempi, the time signature and the key of a piece, which its tokens need not hold.

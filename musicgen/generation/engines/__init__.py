@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from musicgen.errors import ParameterError
-from musicgen.generation.engines.cuda_graph import CudaGraphEngine
-from musicgen.generation.engines.eager import Engine
 from musicgen.generation.engines.onnx_runtime import NUM_STEPS_TO_EXPORT, OnnxEngine
+from musicgen.generation.engines.torch_engines import CudaGraphEngine, Engine
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from musicgen.export.cached import find_graph, make_graph, start_session
 from musicgen.export.graph import NEW
 from musicgen.export.step import RINGS, SLOTS, RecurrentStep
-from musicgen.generation.engines.eager import Engine, first_line
+from musicgen.generation.engines.torch_engines import Engine, first_line
 from musicgen.models import CopySettings, ModelState, Transformer
 from musicgen.random import NoiseKey
 
