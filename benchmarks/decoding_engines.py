@@ -14,7 +14,7 @@ import torch
 import musicgen
 from benchmarks import measure
 from musicgen.attention import FAVOR, LinearAttention
-from musicgen.generation.make_prompt import empty_prompt
+from musicgen.generation.prompt import empty_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import GeneratedSequence, Sampler
 from musicgen.models import Transformer

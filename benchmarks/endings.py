@@ -16,10 +16,9 @@ import numpy as np
 import musicgen
 from benchmarks import measure
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.generation.constraints.closing import key_of
 from musicgen.generation.continuation import Continuation
 from musicgen.midi import NoteArray, Score, find_music, pitched_notes, read
-from musicgen.midi.key import Key
+from musicgen.midi.key import Key, final_key
 
 NUM_BARS = 12  # that an original has at least
 
@@ -36,7 +35,7 @@ def main() -> None:
     model = musicgen.load(args.model)
     options = {"bars": 8, "ending": "close", "num_samples": args.samples, "seed": 0}
     pieces = model.generate(scores, prompt_bars=4, performance="none", **options)
-    keys = [key_of(piece.prompt) for piece in pieces]
+    keys = [final_key(piece.prompt.score) for piece in pieces]
     own = [piece.score for piece in pieces]
     sides = {"": (own, keys), "originals: ": (scores, keys[:: args.samples])}
     found = {

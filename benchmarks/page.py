@@ -21,7 +21,7 @@ from benchmarks.measure import RESULTS
 from musicgen.composer import compose_pop
 from musicgen.data.corpora import BachChorales
 from musicgen.files import write_text
-from musicgen.generation.form import lag_bias
+from musicgen.generation.decoder import lag_bias
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, dumps
 from musicgen.plugins.page.document import read_page, script, with_half_weights

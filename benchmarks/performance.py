@@ -28,8 +28,8 @@ from scipy.stats import wasserstein_distance
 from benchmarks import measure
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
-from musicgen.generation.make_prompt import on_beats
-from musicgen.generation.performance import BarMap, Performance
+from musicgen.generation.performance import Performance
+from musicgen.generation.source import on_beats
 from musicgen.midi import NOTE, TICKS_PER_BEAT, Score, find_music, read
 
 BARS = 8  # of the prompt, and behind it
@@ -118,10 +118,9 @@ def performed(score: Score, first: int) -> Performance | None:
     """Return how the eight bars from a tick on are played; None if they are empty."""
     ticks = first + np.array([-(2**30), 2**30])
     steps = (ticks - first) * PER_BEAT / score.ticks_per_beat
-    bar_map = BarMap(ticks, steps, np.arange(BARS + 1) * BAR * PER_BEAT, PER_BEAT)
+    bars = np.arange(BARS + 1) * BAR * PER_BEAT
     roles = range(len(score.tracks))
-    options = {"has_kept": False, "has_deviations": True}
-    return Performance.of(score, score, roles, bar_map, **options)
+    return Performance.of(score, score, roles, (ticks, steps), bars, PER_BEAT, has_kept=False)
 
 
 def on_grid(score: Score, notes: Played) -> Score:

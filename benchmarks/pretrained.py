@@ -150,8 +150,8 @@ def longer_notes(source: Path, number: int, *, limits: bool) -> dict[str, Any]:
     values = [per_1000(piece.prompt.score, piece.new_on_grid) for piece in pieces]
     originals = []
     for prompt in (piece.prompt for piece in pieces):
-        end = prompt.end_tick + 16 * prompt.end_tick // 4
-        originals.append(per_1000(prompt.score, prompt.piece.clip(prompt.end_tick, end)))
+        end = prompt.end.tick + 16 * prompt.end.tick // 4
+        originals.append(per_1000(prompt.score, prompt.piece.clip(prompt.end.tick, end)))
     name = f"longer notes per 1,000, limit_durations={str(limits).lower()}"
     return as_row(name, values, str(np.nanmean(originals)))
 

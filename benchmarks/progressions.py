@@ -16,9 +16,8 @@ import numpy as np
 
 import musicgen
 from musicgen.composer import compose_corpus
-from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi import Marker, Score, pitched_notes, read
-from musicgen.midi.key import Key
+from musicgen.midi.key import Key, in_key_share
 from musicgen.tokenization.chords.progression import parse_progression
 from musicgen.tokenization.chords.recognition import recognise_chords
 from musicgen.tokenization.chords.symbols import (

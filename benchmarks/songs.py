@@ -43,7 +43,7 @@ from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.descriptors import clash_share, in_key_share
+from musicgen.metrics.descriptors import clash_share
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.repeated_bars import (
     bar_notes,
@@ -54,7 +54,7 @@ from musicgen.metrics.repeated_bars import (
 from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import TICKS_PER_BEAT, Score, dumps, loads, pitched_notes
-from musicgen.midi.key import Key, find_key
+from musicgen.midi.key import Key, find_key, in_key_share
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.vocabulary import within
@@ -141,7 +141,7 @@ def written(
 def summaries(pieces: Sequence[Continuation], samples: int, steps_per_beat: int) -> Iterator[Row]:
     """Yield each measure's means, over all pieces and by metre."""
     metres = [
-        "{1}/{2}".format(*x.prompt.score.time_signature_at(x.prompt.end_tick)) for x in pieces
+        "{1}/{2}".format(*x.prompt.score.time_signature_at(x.prompt.end.tick)) for x in pieces
     ]
     values = []
     for i, piece in enumerate(pieces):
@@ -151,7 +151,7 @@ def summaries(pieces: Sequence[Continuation], samples: int, steps_per_beat: int)
         order = [(i + len(pieces) // 2 + j) % len(pieces) for j in range(len(pieces))]
         other = min(order, key=lambda j: pieces[j].prompt is prompt or metres[j] != metres[i])
         own, unrelated = (
-            x.piece.clip(x.end_tick, x.end_tick + ticks) for x in (prompt, pieces[other].prompt)
+            x.piece.clip(x.end.tick, x.end.tick + ticks) for x in (prompt, pieces[other].prompt)
         )
         music = {"generated": piece.new_on_grid, "originals": own, "unrelated": unrelated}
         sides = {side: measures(piece, score) for side, score in music.items()}
@@ -170,7 +170,7 @@ def measures(piece: Continuation, music: Score) -> dict[str, float]:
     prompt, kept = piece.prompt, piece.prompt.kept
     tracks = [track for i, track in enumerate(music.tracks) if not kept or i in kept.targets]
     music, shown = replace(music, tracks=tracks), prompt.piece if kept else prompt.score
-    first = int((prompt.piece.bar_starts() < prompt.end_tick).sum())
+    first = int((prompt.piece.bar_starts() < prompt.end.tick).sum())
     events = bar_notes(music) + np.array([first, 0, 0, 0])
     if not kept:
         events = np.concatenate([bar_notes(shown), events])
@@ -198,7 +198,7 @@ def checks(piece: Continuation) -> dict[str, float]:
     """Return 1 if what must stay has stayed, otherwise 0."""
     prompt, kept = piece.prompt, piece.prompt.kept
     # The prompt does not tell where the file changes its metre later.
-    later = [x.tick for x in prompt.piece.time_signatures if x.tick >= prompt.end_tick]
+    later = [x.tick for x in prompt.piece.time_signatures if x.tick >= prompt.end.tick]
     lines = [score.bar_starts() for score in (piece.score, prompt.piece)]
     lines = [x[: np.searchsorted(x, later[0]) + 1] if later else x for x in lines]
     number = min(map(len, lines))

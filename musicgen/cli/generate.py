@@ -23,13 +23,11 @@ from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, p
 from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import remove_if_empty, write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt, WrittenFile
-from musicgen.generation.make_prompt import PROMPT_BARS
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompt import PROMPT_BARS, Prompt
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.originality import Match
-from musicgen.midi import loads
 from musicgen.midi.io import Soundfont
 from musicgen.models import parameter_count
 from musicgen.report import render_report
@@ -71,7 +69,7 @@ def main(cfg: DictConfig) -> None:
                 write_bytes(out / name, written.data)
                 done[name] = piece, written
                 if soundfont:
-                    soundfont.write_wav(loads(written.data), (out / name).with_suffix(".wav"))
+                    soundfont.write_wav(written.score, (out / name).with_suffix(".wav"))
         finally:  # also if the command is stopped
             if done:
                 in_order = {name: done[name] for name in names.values() if name in done}
@@ -170,14 +168,13 @@ def read_prompts(
         sources: Any = piece_readers(data, data.split(cfg.prompt))
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
-    bars = cfg.prompt_bars
-    if bars == "auto":
-        bars = None if request.piece.is_whole_piece else PROMPT_BARS
     prompts, errors = [], []
     for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
             prompts.append(
-                model.prompt(sources[name](), name, bars, request, cfg.beats, cfg.performance)
+                model.prompt(
+                    sources[name](), name, cfg.prompt_bars, request, cfg.beats, cfg.performance
+                )
             )
         except UserError as error:
             errors.append(str(error))

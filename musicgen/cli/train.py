@@ -31,7 +31,7 @@ from musicgen.console import console, log, recorded
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import write_text
-from musicgen.generation.sampling_params import SamplingParams
+from musicgen.generation.request import SamplingParams
 from musicgen.models import parameter_count
 from musicgen.run_folders import (
     LAST,

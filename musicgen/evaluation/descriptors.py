@@ -33,7 +33,6 @@ from musicgen.metrics.descriptors import (
     Sample,
     compare_sets,
     grooving_similarity,
-    in_key_share,
     muspy_descriptors,
     pitch_class_entropy,
 )
@@ -54,7 +53,7 @@ from musicgen.metrics.style import (
     style_similarity,
 )
 from musicgen.midi import TICKS_PER_BEAT, Score, pitched_notes
-from musicgen.midi.key import find_key
+from musicgen.midi.key import find_key, in_key_share
 from musicgen.report.tables import TableRow, write_csv
 
 COMPARED = {
@@ -191,7 +190,7 @@ def compare_continuations(continuations: Sequence[Continuation]) -> Comparisons:
     pairs = []
     for continuation in continuations:
         prompt, music = continuation.prompt, continuation.new_on_grid
-        beats = prompt.end_tick / TICKS_PER_BEAT
+        beats = prompt.end.tick / TICKS_PER_BEAT
         pairs.append(Pair(prompt.name, prompt.name, music, prompt.piece, beats))
     parts = {pair.name: pair.original_continuation() for pair in pairs}
     generated, originals = {}, {}

@@ -14,12 +14,11 @@ from musicgen.evaluation.verdict import TRAINING_MATCH
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, WrittenFile
 from musicgen.generation.kept_parts import is_chord
-from musicgen.generation.make_prompt import FROM_NOTHING
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompt import FROM_NOTHING, Prompt
 from musicgen.metrics.originality import Match
 from musicgen.metrics.style import SIMILARITIES, style_similarity
-from musicgen.midi import TICKS_PER_BEAT, Score, loads, without_suffix
+from musicgen.midi import TICKS_PER_BEAT, Score, without_suffix
 from musicgen.report import ReportPiece
 from musicgen.text import pluralize
 from musicgen.tokenization.quantization import to_grid
@@ -77,7 +76,7 @@ def write_manifest(
     """
     entries, shown = [], []
     for file, (continuation, written) in pieces.items():
-        score, prompt, prompt_end = loads(written.data), continuation.prompt, written.prompt_end
+        score, prompt, prompt_end = written.score, continuation.prompt, written.prompt_end
         entry = _manifest_entry(continuation, score)
         marks = []
         if matches:
@@ -87,10 +86,10 @@ def write_manifest(
                 beats = match.first_beat, match.last_beat
                 first, last = (prompt_end + round(x * score.ticks_per_beat) for x in beats)
                 marks.append((first, last, f"{match.num_notes} notes as in {match.source}"))
-        ends = {"prompt end": prompt_end, "prompt beats": prompt.end_tick / TICKS_PER_BEAT}
+        ends = {"prompt end": prompt_end, "prompt beats": prompt.end.tick / TICKS_PER_BEAT}
         entries.append({"file": file, **ends, **entry})
         audio = Path(file).with_suffix(".wav").name
-        kind = "continuation" if prompt.end_tick else "version"
+        kind = "continuation" if prompt.end.tick else "version"
         shown.append(
             ReportPiece(
                 title=f"{without_suffix(prompt.name)}, {kind} {continuation.sample + 1}",
@@ -120,7 +119,7 @@ def with_prompt_chords(score: Score, continuation: Continuation, prompt_end: int
     """
     if any(is_chord(marker) and marker.tick < prompt_end for marker in score.markers):
         return score
-    end = continuation.prompt.end_tick
+    end = continuation.prompt.end.tick
     found = []
     for marker in continuation.score.markers:
         before_end = to_grid(np.array(end - marker.tick), score.ticks_per_beat, TICKS_PER_BEAT)
@@ -147,7 +146,7 @@ def _manifest_entry(continuation: Continuation, written: Score) -> dict[str, Any
         "new notes": new.num_notes,
         "bars": int(np.searchsorted(written.bar_starts(), last_onset, side="right")),
     }
-    if prompt.end_time:
+    if prompt.end.step:
         summary = prompt.summary
         entry["notes in the model input"] = f"{summary.notes_kept:,} of {summary.notes_read:,}"
     if prompt.score.num_notes:
@@ -163,7 +162,7 @@ def report_title(continuations: list[Continuation]) -> str:
     names = list(dict.fromkeys(without_suffix(c.prompt.name) for c in continuations))
     if names == [FROM_NOTHING]:
         return f"{pluralize(len(continuations), 'pieces')} {FROM_NOTHING}"
-    kind = "continuations" if any(c.prompt.end_tick for c in continuations) else "versions"
+    kind = "continuations" if any(c.prompt.end.tick for c in continuations) else "versions"
     count = pluralize(len(continuations), kind)
     originals = " and ".join(names) if len(names) <= 2 else f"{len(names)} pieces"
     return f"{count} of {originals}"

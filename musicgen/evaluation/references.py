@@ -13,8 +13,8 @@ from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.runs import Inputs, open_training_data, piece_readers
 from musicgen.files import read_json
-from musicgen.generation.make_prompt import FROM_NOTHING, make_prompt
-from musicgen.generation.signatures import on_grid
+from musicgen.generation.prompt import FROM_NOTHING, make_prompt
+from musicgen.generation.source import on_grid
 from musicgen.midi import (
     Score,
     divide_book,

@@ -50,9 +50,8 @@ from musicgen.evaluation.verdict import (
 )
 from musicgen.files import write_bytes, write_json, write_text
 from musicgen.generation.continuation import Continuation
-from musicgen.generation.make_prompt import PROMPT_BARS
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompt import Prompt
+from musicgen.generation.prompt import PROMPT_BARS, Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.position_loss import range_means, unit_values
@@ -230,7 +229,7 @@ def held_out_prompts(model: MusicModel, data: EncodedCorpus, pieces: Sequence[in
         except UserError as error:
             errors.append(f"left out: {error}")
             continue
-        if len(prompt.tokens) < longest and prompt.piece.end > prompt.end_tick:
+        if len(prompt.tokens) < longest and prompt.piece.end > prompt.end.tick:
             prompts.append(prompt)
     warn_of_first(errors, NUM_SKIPPED_SHOWN)
     if not prompts:
@@ -347,7 +346,7 @@ def baseline_pieces(
         end = int(starts[num_bars]) if len(starts) > num_bars else prompt.piece.end
         title = f"{without_suffix(prompt.name)}, the original"
         original = prompt.piece.clip(0, end)
-        shown.append(ReportPiece(title, original, prompt.end_tick, None, {}))
+        shown.append(ReportPiece(title, original, prompt.end.tick, None, {}))
     return shown
 
 

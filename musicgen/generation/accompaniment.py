@@ -9,16 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from musicgen.composer.draw import notes_of_part, pick
+from musicgen.composer.draw import notes_of_part
 from musicgen.composer.harmony import Chord
 from musicgen.composer.melody import FOUR_FOUR, SIX_EIGHT, THREE_FOUR
 from musicgen.composer.texture import TEXTURES, play
-from musicgen.generation.constraints.kept import FREE
 from musicgen.midi import DEFAULT_VELOCITY, Marker, NoteArray, Score, pitched_notes, role
 from musicgen.midi.key import Key, find_key
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_index
-from musicgen.tokenization.part_order import ConditioningTokens
+from musicgen.tokenization.part_order import FREE, ConditioningTokens
 from musicgen.tokenization.vocabulary import IntArray, within
 
 TEXTURES_BY_METRE = {
@@ -26,7 +25,7 @@ TEXTURES_BY_METRE = {
     "3/4": ("lyric", "arpeggio", "flowing", "waltz", "held"),
     "6/8": ("lyric", "arpeggio", "barcarolle", "rocking"),
 }
-"""Names of the composer's textures from which one is drawn, by time signature."""
+"""Names of the composer's textures to draw from, by time signature."""
 
 _METRES = {metre.name: metre for metre in (FOUR_FOUR, THREE_FOUR, SIX_EIGHT)}
 _HALF_BARS = {"2/4": "4/4", "3/8": "6/8"}  # time signatures with half of the bar of another
@@ -40,9 +39,9 @@ def with_first_bar(
     conditioning: ConditioningTokens,
     rng: np.random.Generator,
 ) -> ConditioningTokens:
-    """Return conditioning tokens in which a piano, the target part, begins with a composed bar.
+    """Return conditioning tokens with a composed first bar of the target part, a piano.
 
-    It is the first bar in whose first half a kept part begins; before it the piano rests. The
+    It is the first bar where a kept part enters in the first half; before it the piano rests. The
     tokens are unchanged if the target part is no piano, or no texture has this time signature.
 
     Args:
@@ -85,12 +84,13 @@ def draw_bar(
 
     Args:
         metre: a time signature, such as 3/4.
-        chords: of the bar, of which the first and the last are played.
+        chords: of the bar; the first and the last are played.
     """
     name = _HALF_BARS.get(metre, metre)
     if name not in TEXTURES_BY_METRE:
         return None
-    draw, _ = TEXTURES[name][pick(rng, TEXTURES_BY_METRE[name])]
+    textures = TEXTURES_BY_METRE[name]
+    draw, _ = TEXTURES[name][textures[int(rng.random() * len(textures))]]
     texture = draw(rng, 2)
     end = _METRES[name].bar // (2 if metre in _HALF_BARS else 1)
     of_bar = tuple(dict.fromkeys((chords[0], chords[-1])))  # one or two
@@ -116,7 +116,7 @@ def chord_below(tune: NoteArray, key: Key) -> Chord:
 
 
 def _first_bar(score: Score, notes: NoteArray) -> tuple[int, int, int]:
-    """Return number, first tick and end of the first bar in whose first half notes begin."""
+    """Return number, first tick and end of the first bar where notes enter in the first half."""
     lines = score.bar_starts()
     first = int(notes["onset"].min())
     number = int(np.searchsorted(lines, first, side="right")) - 1
@@ -129,10 +129,9 @@ def _first_bar(score: Score, notes: NoteArray) -> tuple[int, int, int]:
 
 def _chords_from(line: int, markers: Sequence[Marker]) -> list[Chord]:
     """Return the chord in force at a tick, and those of later markers; "no chord" is left out."""
-    in_force = [marker for marker in markers if marker.tick <= line][-1:]
-    later = [marker for marker in markers if marker.tick > line]
+    num_before = sum(marker.tick <= line for marker in markers)
     chords = []
-    for marker in [*in_force, *later]:
+    for marker in markers[max(0, num_before - 1) :]:
         index = chord_index(marker.text)
         if index is not None and index != NO_CHORD:
             root, quality = divmod(index, len(QUALITIES))

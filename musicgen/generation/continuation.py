@@ -32,11 +32,13 @@ class WrittenFile(NamedTuple):
         data: the bytes of the file.
         prompt_end: the file's tick at which the continuation begins.
         notice: one line if the prompt's own file could not be kept; empty otherwise.
+        score: the music of the file, as it was read back.
     """
 
     data: bytes
     prompt_end: int
-    notice: str = ""
+    notice: str
+    score: Score
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +68,7 @@ class Continuation:
         from musicgen.report import ReportPiece, render_report  # matplotlib takes a while
 
         prompt = self.prompt
-        piece = ReportPiece(prompt.name, self.score, prompt.end_tick, None, {}, kept=prompt.score)
+        piece = ReportPiece(prompt.name, self.score, prompt.end.tick, None, {}, kept=prompt.score)
         page = render_report(title=prompt.name, pieces=[piece], metadata={})
         frame = 'style="width: 100%; height: 40em; border: 0"'
         return f'<iframe srcdoc="{html.escape(page)}" {frame}></iframe>'
@@ -86,7 +88,7 @@ class Continuation:
     @property
     def new_score(self) -> Score:
         """The continuation alone, starting at tick 0; without the parts that are kept."""
-        new = self.score.clip(self.prompt.end_tick, self.score.end + 1)
+        new = self.score.clip(self.prompt.end.tick, self.score.end + 1)
         if self.prompt.kept is not None:
             for index, track in enumerate(new.tracks):
                 if index not in self.prompt.kept.targets:
@@ -110,9 +112,9 @@ class Continuation:
     def _sparse_notice(self) -> str:
         """Return one line if there are very few new notes."""
         prompt, num_new = self.prompt, self.new_score.num_notes
-        if prompt.kept is not None or not prompt.end_time:
+        if prompt.kept is not None or not prompt.end.step:
             return ""
-        per_bar = prompt.score.num_notes * prompt.bar_length / prompt.end_time
+        per_bar = prompt.score.num_notes * prompt.bar_length / prompt.end.step
         if num_new >= SPARSE * per_bar * self.bars:
             return ""
         return (
@@ -127,12 +129,12 @@ class Continuation:
         playing = tracks_with_notes(prompt.piece)
         expected = tracks_with_notes(prompt.score)
         if prompt.kept is not None:  # the target parts that do not rest in these bars of the piece
-            here = tracks_with_notes(prompt.piece.clip(prompt.end_tick, score.end + 1))
+            here = tracks_with_notes(prompt.piece.clip(prompt.end.tick, score.end + 1))
             expected = [i for i in prompt.targets if i in here or i not in playing]
         without_new_notes = [score.tracks[i] for i in expected if not len(new.tracks[i].notes)]
         # A note from before may go on for a bar, or to the end.
-        sounds_until = min(prompt.end_tick + 4 * TICKS_PER_BEAT, score.end)
-        sounds_until = max(prompt.end_tick + 1, sounds_until)
+        sounds_until = min(prompt.end.tick + 4 * TICKS_PER_BEAT, score.end)
+        sounds_until = max(prompt.end.tick + 1, sounds_until)
         silent = [
             track.name
             for track in without_new_notes
@@ -159,18 +161,18 @@ class Continuation:
         """
         check_choice("keep_prompt", keep_prompt, get_args(KeepPrompt))
         prompt, notice = self.prompt, ""
-        score, prompt_end = self.score, prompt.end_tick
+        score, end = self.score, prompt.end.tick
         if keep_prompt == "original":
             if prompt.kept is not None:
-                score, prompt_end = self._with_kept(prompt.kept), prompt.source.end_tick
+                score, end = self._with_kept(prompt.kept), prompt.end.file_tick
             if prompt.source.data is not None:
                 try:
                     data = self._in_file(prompt.source.data, score)
-                    loads(data)
-                    return WrittenFile(data, prompt.source.end_tick)
+                    return WrittenFile(data, prompt.end.file_tick, "", loads(data))
                 except UserError as error:
                     notice = f"{prompt.name}: written as the model saw it, since {error}"
-        return WrittenFile(dumps(score), prompt_end, notice)
+        data = dumps(score)
+        return WrittenFile(data, end, notice, loads(data))
 
     @property
     def notes(self) -> NoteArray:
@@ -191,7 +193,7 @@ class Continuation:
 
     def save_wav(self, path: str | Path, soundfont: str | Path) -> None:
         """Write the piece as a WAV file, with the sounds of a soundfont (.sf2 or .sf3)."""
-        Soundfont(soundfont).write_wav(loads(self.midi_file().data), path)
+        Soundfont(soundfont).write_wav(self.midi_file().score, path)
 
     def save(self, path: str | Path, keep_prompt: KeepPrompt = "original") -> None:
         """Write the piece as a MIDI file, creating its folder. See `midi_file`."""
@@ -201,40 +203,39 @@ class Continuation:
         """Return the prompt's own file with the music that was added."""
         prompt, source = self.prompt, self.prompt.source
         if prompt.kept is not None:
-            keeps_pedal = prompt.playback.performance is not None
+            keeps_pedal = source.performance is not None
             return replace_notes(data, prompt.kept.source, score, prompt.kept.span, keeps_pedal)
         return extend(
             data,
-            source.end_tick,
+            prompt.end.file_tick,
             self._added(),
             self._find_track,
             whole=source.is_whole,
             sustain=source.bar_ticks,
-            programs=prompt.playback.programs,
+            programs=source.programs,
             pedal_bars=self._pedal_bars(),
-            cut=source.cut_tick,
+            cut=prompt.end.cut,
         )
 
     def _find_track(self, track: Track) -> int | None:
-        """Return the index of the decoded track that a track of the prompt's file is."""
+        """Return the index of the decoded track of a track of the prompt's file."""
         tune_part = self.prompt.source.tune_part
         return self.prompt.tokenizer.find_track(track) if tune_part is None else tune_part
 
     def _pedal_bars(self) -> list[PedalBar]:
-        """Return the added bars, each with the bar of the file whose pedal it repeats."""
-        performance = self.prompt.playback.performance
+        """Return the added bars, and the bars of the file whose pedal they repeat."""
+        performance = self.prompt.source.performance
         if performance is None:
             return []
         lines = self.new_score.bar_starts()
         ends = np.append(lines[1:], max(self.new_score.end, lines[-1] + 1))
         models = performance.model_bars(len(lines))
-        model_firsts, model_ends = performance.bar_ticks[models], performance.bar_ticks[models + 1]
-        columns = (column.tolist() for column in (lines, ends, model_firsts, model_ends))
-        return list(zip(*columns, strict=True))
+        columns = lines, ends, performance.bar_ticks[models], performance.bar_ticks[models + 1]
+        return [tuple(bar) for bar in np.stack(columns, axis=1).tolist()]
 
     def _added(self) -> Score:
         """Return the continuation alone, with its changes of tempo, time signature and chord."""
-        start, tempo = self.prompt.end_tick, self.prompt.playback.tempo
+        start, tempo = self.prompt.end.tick, self.prompt.source.tempo
         tempos = self.score.tempos[self.score.tempos["tick"] >= start].copy()
         tempos["tick"] -= start
         if tempo is not None:
@@ -272,7 +273,7 @@ class Continuation:
 
     def _source_notes(self, decoded: NoteArray, kept: KeptParts) -> NoteArray:
         """Return the new ones of the decoded notes, in ticks of the source score."""
-        ticks, begin = kept.source.ticks_per_beat, self.prompt.end_tick
+        ticks, begin = kept.source.ticks_per_beat, self.prompt.end.tick
         tick_map, stop = kept.conditioning.tick_map, kept.span[1]
         notes = decoded.copy()
         if kept.conditioning.stop is None:  # frames go on: what sounds at the beginning is new

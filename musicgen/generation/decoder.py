@@ -9,15 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from musicgen.errors import UserError
+from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import Engine
 from musicgen.generation.prompt import Prompt
-from musicgen.models import CopySettings, ModelState
+from musicgen.generation.request import GenerationRequest, SamplingParams
+from musicgen.models import CopySettings, ModelState, Transformer
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.transposition import Transposition
 from musicgen.tokenization.vocabulary import IntArray
+
+# Nats added to the log-probability of copies. A section that returns is like the first one, and
+# varied; with twice as many nats it is often the same note for note.
+RETURN, CONTRAST = 3.0, -6.0
 
 
 class Decoder:
@@ -27,7 +33,7 @@ class Decoder:
         engine: the model.
         tokenizer: tells the positions of tokens.
         lag_biases: nats added to the log-probability of copies at each lag, by bar, see
-            `form.lag_biases`; None: the model has no copy head that knows bars. [N, max_lag + 1]
+            `lag_biases`; None: the model has no copy head that knows bars. [N, max_lag + 1]
         temperature: divides the logits of a model with a copy head, but not its copies.
     """
 
@@ -57,11 +63,16 @@ class Decoder:
         """
         logits, states, last_positions = [], [], []
         for _, group in groupby(prompts, lambda prompt: len(prompt.tokens)):
-            ids, positions = self._inputs([*group])
-            last, state = self.engine.prefill(ids, positions)
+            same = [*group]
+            ids = np.stack([prompt.tokens for prompt in same])  # [G, L]
+            positions = np.stack(  # [G, L, P]
+                [self.coordinates.of(x.tokens, self.names, bar_length=x.bar_length) for x in same]
+            )
+            inputs = (torch.from_numpy(each).to(self.engine.device) for each in (ids, positions))
+            last, state = self.engine.prefill(*inputs)
             logits.append(check_finite(last.cpu()))
             states.append(state)
-            last_positions.append(positions[:, -1].cpu().numpy())
+            last_positions.append(positions[:, -1])
         self.state = ModelState.cat(states).select(index.to(self.engine.device))
         at = index.numpy()
         self._positions = np.concatenate(last_positions)[at]
@@ -70,16 +81,6 @@ class Decoder:
         if self.engine.model.copy_head is not None:  # which has settings from the first step on
             first = first.double() / self.temperature
         return first
-
-    def _inputs(self, prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor]:
-        """Return the ids [B, L] and positions [B, L, P] of prompts of equal length."""
-        positions = [
-            self.coordinates.of(prompt.tokens, self.names, bar_length=prompt.bar_length)
-            for prompt in prompts
-        ]
-        ids = torch.from_numpy(np.stack([prompt.tokens for prompt in prompts]))
-        device = self.engine.device
-        return ids.to(device), torch.from_numpy(np.stack(positions)).to(device)
 
     def step(self, tokens: Tensor, times: IntArray, allowed: Tensor) -> Tensor:
         """Return the logits [B, V], on the CPU, after one more token of each sequence.
@@ -100,7 +101,7 @@ class Decoder:
         return check_finite(logits.cpu())
 
     def _copy_settings(self) -> CopySettings | None:
-        """Return what the request sets in a copy head, at the bar of each sequence."""
+        """Return the settings of the copy head at the bar of each sequence."""
         head = self.engine.model.copy_head
         if head is None:
             return None
@@ -123,8 +124,8 @@ class Decoder:
 class GuidedDecoder:
     """A decoder with classifier-free guidance by the kept tokens.
 
-    The model runs on the batch twice: after the prompts, and after negative prompts, in which the
-    kept parts of the bars to be written are transposed by a tritone.
+    The model runs on the batch twice: after the prompts, and after negative prompts, whose kept
+    parts are transposed by a tritone in the bars to write.
 
     Args:
         decoder: the model.
@@ -155,7 +156,7 @@ class GuidedDecoder:
 
     def _negative(self, prompt: Prompt) -> Prompt:
         """Return a prompt whose kept tokens of the first bar to be written are transposed."""
-        is_new = self.decoder.tokenizer.times(prompt.tokens) >= prompt.end_time
+        is_new = self.decoder.tokenizer.times(prompt.tokens) >= prompt.end.step
         transposed = self._transposed.numpy()[prompt.tokens]
         return replace(prompt, tokens=np.where(is_new, transposed, prompt.tokens))
 
@@ -176,3 +177,55 @@ def check_finite(logits: Tensor) -> Tensor:
             "the model's output is not finite: its training diverged. Take an earlier checkpoint"
         )
     return logits
+
+
+# Biases on copies by their lag in bars, for a form such as AABA and for all music.
+
+
+def lag_biases(model: Transformer, request: GenerationRequest) -> Tensor | None:
+    """Return the nats added to the log-probability of copies, by bar and lag: [N, max_lag + 1].
+
+    Bar n has row n % N, where N is the number of bars of the form. None: the model has no copy head
+    that knows bars.
+
+    Raises:
+        UserError: the request needs such a head.
+    """
+    form, head, by_lag = request.piece.form, model.copy_head, lag_bias(model, request.sampling)
+    if head is None or head.coordinate != "bar":
+        for name, value in ("form", form), ("lag_bias", by_lag):
+            if value is not None:
+                expected = "expected null: the model has no copy head that knows bars (model.copy)"
+                raise ParameterError(name, value, expected)
+        return None
+    biases = torch.zeros(1, head.max_lag + 1)
+    if form is not None:
+        biases = form_biases(form, request.piece.section_bars, head.max_lag)
+    known = torch.tensor(by_lag or [0.0], dtype=torch.float32)[: head.max_lag + 1]
+    return biases + F.pad(known, (0, head.max_lag + 1 - len(known)))
+
+
+def lag_bias(model: Transformer, sampling: SamplingParams) -> Sequence[float] | None:
+    """Return the `lag_bias` of a sampling, or the default if a copy head knows bars.
+
+    The default was the best one for several models. Without a bias, the music loops.
+    """
+    head = model.copy_head
+    if sampling.lag_bias is not None or head is None or head.coordinate != "bar":
+        return sampling.lag_bias
+    lags = range(1, head.max_lag + 1)
+    return [0.0] + [-1.5 if lag % 4 else -0.7 if lag < 16 else -0.3 for lag in lags]
+
+
+def form_biases(form: str, section_bars: int, max_lag: int) -> Tensor:
+    """Return the bias of each lag in each bar of a form, [N, max_lag + 1].
+
+    Copies from the same bar of an earlier section with the same letter become more probable, and
+    copies from sections with other letters less probable. The form, a letter per section, loops.
+    """
+    num_bars = len(form) * section_bars
+    letters = torch.tensor([ord(letter) for letter in form]).repeat_interleave(section_bars)
+    lags = torch.arange(max_lag + 1)
+    same = letters[(torch.arange(num_bars)[:, None] - lags) % num_bars] == letters[:, None]
+    returns = same & (lags > 0) & (lags % section_bars == 0)
+    return RETURN * returns.float() + CONTRAST * (~same).float()

@@ -9,12 +9,11 @@ constraints have masked the tokens that may not follow.
   processor must leave at least one.
 - Sequences of a batch that are shorter than the longest are padded with PAD on the left.
 - Logits are in fp64.
+
+The functions here have further parameters, which `functools.partial` sets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,9 +23,10 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 
 
 class LogitsProcessor:
-    """Base class of processors that keep a state for each sequence, such as a running mean.
+    """Base class of processors that keep a state per sequence, such as a running mean.
 
-    A processor without a state can be a plain function.
+    The sampler calls `start` and `select` of its subclasses. A processor without a state can be a
+    plain function.
     """
 
     def start(self, batch: int) -> None:
@@ -62,77 +62,56 @@ def greedy(tokens: Tensor, logits: Tensor) -> Tensor:
     return torch.full_like(logits, -torch.inf).scatter(-1, best, 0.0)
 
 
-@dataclass(frozen=True)
-class Temperature:
+def temperature(tokens: Tensor, logits: Tensor, temperature: float) -> Tensor:
     """Divide the logits by the temperature.
 
-    Attributes:
+    Args:
         temperature: above 0. Below 1 makes probable tokens more probable; above 1 makes the
             distribution more even.
     """
-
-    temperature: float
-
-    def __call__(self, tokens: Tensor, logits: Tensor) -> Tensor:
-        return logits / self.temperature
+    return logits / temperature
 
 
-@dataclass(frozen=True)
-class TopK:
+def top_k(tokens: Tensor, logits: Tensor, k: int) -> Tensor:
     """Keep the k most probable tokens.
 
-    Attributes:
+    Args:
         k: the number of tokens to keep, at least 1; more than V keeps all. Tokens as probable as
             the k-th are kept, too.
     """
-
-    k: int
-
-    def __call__(self, tokens: Tensor, logits: Tensor) -> Tensor:
-        if self.k >= logits.shape[-1]:
-            return logits
-        least = logits.topk(self.k).values[..., -1:]
-        return logits.masked_fill(logits < least, -torch.inf)
+    if k >= logits.shape[-1]:
+        return logits
+    least = logits.topk(k).values[..., -1:]
+    return logits.masked_fill(logits < least, -torch.inf)
 
 
-@dataclass(frozen=True)
-class TopP:
+def top_p(tokens: Tensor, logits: Tensor, p: float) -> Tensor:
     """Keep the most probable tokens whose cumulative probability reaches p (nucleus sampling).
 
     Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
 
-    Attributes:
+    Args:
         p: in (0, 1]. The token with which the sum reaches p is kept.
     """
-
-    p: float
-
-    def __call__(self, tokens: Tensor, logits: Tensor) -> Tensor:
-        probabilities, order = logits.softmax(-1).sort(descending=True, stable=True)
-        return _keep_first(logits, probabilities, order, self.p)
+    probabilities, order = logits.softmax(-1).sort(descending=True, stable=True)
+    return _keep_first(logits, probabilities, order, p)
 
 
-@dataclass(frozen=True)
-class MinP:
+def min_p(tokens: Tensor, logits: Tensor, p: float) -> Tensor:
     """Keep the tokens that are at least p times as probable as the most probable one.
 
     Nguyen et al., "Turning Up the Heat: Min-p Sampling", 2024.
 
-    Attributes:
+    Args:
         p: in [0, 1]; larger values keep fewer tokens.
     """
-
-    p: float
-
-    def __call__(self, tokens: Tensor, logits: Tensor) -> Tensor:
-        probabilities = logits.softmax(-1)
-        least = self.p * probabilities.amax(-1, keepdim=True)
-        return logits.masked_fill(probabilities < least, -torch.inf)
+    probabilities = logits.softmax(-1)
+    least = p * probabilities.amax(-1, keepdim=True)
+    return logits.masked_fill(probabilities < least, -torch.inf)
 
 
-@dataclass(frozen=True)
-class TypicalP:
-    """Keep the tokens of which the surprisal is nearest to the entropy (locally typical sampling).
+def typical_p(tokens: Tensor, logits: Tensor, p: float) -> Tensor:
+    """Keep the tokens whose surprisal is nearest to the entropy (locally typical sampling).
 
     The surprisal of a token is −log of its probability; its mean is the entropy of the
     distribution. Tokens are kept in the order of the difference from the entropy until their
@@ -140,22 +119,17 @@ class TypicalP:
 
     Meister et al., "Locally Typical Sampling", 2023.
 
-    Attributes:
+    Args:
         p: in (0, 1]. The token with which the sum reaches p is kept.
     """
-
-    p: float
-
-    def __call__(self, tokens: Tensor, logits: Tensor) -> Tensor:
-        probabilities = logits.softmax(-1)
-        surprise = -probabilities.log()
-        entropy = torch.special.entr(probabilities).sum(-1, keepdim=True)
-        order = (surprise - entropy).abs().argsort(stable=True)
-        return _keep_first(logits, probabilities.gather(-1, order), order, self.p)
+    probabilities = logits.softmax(-1)
+    surprise = -probabilities.log()
+    entropy = torch.special.entr(probabilities).sum(-1, keepdim=True)
+    order = (surprise - entropy).abs().argsort(stable=True)
+    return _keep_first(logits, probabilities.gather(-1, order), order, p)
 
 
-@dataclass(frozen=True)
-class TopPOfOthers:
+def top_p_of_others(tokens: Tensor, logits: Tensor, p: float, variation: float) -> Tensor:
     """Keep the most probable token, and the most probable of the others.
 
     Where the most probable token has a probability above p, a nucleus of all tokens is this token
@@ -163,24 +137,19 @@ class TopPOfOthers:
     leave it at some point. Here the nucleus is taken from the other tokens, whose probability
     stays.
 
-    Attributes:
+    Args:
         p: cumulative probability of the tokens that are kept, as a share of all other tokens'.
         variation: factor on the total probability of the other tokens.
     """
-
-    p: float
-    variation: float
-
-    def __call__(self, tokens: Tensor, logits: Tensor) -> Tensor:
-        probabilities, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
-        others = probabilities[:, 1:]
-        total = others.sum(-1, keepdim=True)
-        before = others.cumsum(-1) - others
-        kept = others.masked_fill(before >= self.p * total, 0.0)
-        new_total = self.variation * total
-        scale = new_total / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(kept.dtype).tiny)
-        kept = torch.cat([1 - new_total, kept * scale], dim=-1)
-        return torch.empty_like(logits).scatter(-1, order, kept.log())
+    probabilities, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    others = probabilities[:, 1:]
+    total = others.sum(-1, keepdim=True)
+    before = others.cumsum(-1) - others
+    kept = others.masked_fill(before >= p * total, 0.0)
+    new_total = variation * total
+    scale = new_total / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(kept.dtype).tiny)
+    kept = torch.cat([1 - new_total, kept * scale], dim=-1)
+    return torch.empty_like(logits).scatter(-1, order, kept.log())
 
 
 def _keep_first(logits: Tensor, probabilities: Tensor, order: Tensor, p: float) -> Tensor:
@@ -199,3 +168,17 @@ def _keep_first(logits: Tensor, probabilities: Tensor, order: Tensor, p: float) 
     sum_before = probabilities.cumsum(-1) - probabilities
     is_kept = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, sum_before < p)
     return logits.masked_fill(~is_kept, -torch.inf)
+
+
+def draw(logits: Tensor, uniform: Tensor) -> Tensor:
+    """Draw a token of each sequence: [B, V] -> [B].
+
+    Args:
+        logits: in fp64, −∞ for tokens that may not come; at least one of each sequence may.
+        uniform: fp64 in [0, 1); a token is a function of its logits and this number alone. [B]
+    """
+    cumulative = logits.softmax(-1).cumsum(-1)
+    # Scale by the rounded sum, so that the draw cannot pass the last possible token. Tokens of
+    # probability 0 are never drawn, as their cumulative sum equals the one before.
+    threshold = uniform[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, threshold, right=True)[:, 0]

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
-from musicgen.composer.draw import generator
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.constraints import Constraint
 from musicgen.generation.continuation import Continuation
-from musicgen.generation.form import lag_bias
+from musicgen.generation.decoder import lag_bias
 from musicgen.generation.kept_parts import kept_prompt
 from musicgen.generation.logits_processors import Processor
-from musicgen.generation.make_prompt import empty_prompt, make_prompt, on_beats, pace_of
-from musicgen.generation.prompt import Prompt, tracks_with_notes
+from musicgen.generation.prompt import (
+    PROMPT_BARS,
+    Prompt,
+    empty_prompt,
+    make_prompt,
+    tracks_with_notes,
+)
 from musicgen.generation.request import (
     KEY_OF_PROMPT,
     DecodingParams,
     GenerationRequest,
     PieceParams,
+    SamplingParams,
 )
 from musicgen.generation.sampler import Sampler
-from musicgen.generation.sampling_params import SamplingParams
+from musicgen.generation.source import on_beats, pace_of
 from musicgen.midi import Score, as_score, music_name
 from musicgen.midi.io import read_with_data
 from musicgen.midi.score import PIANO
@@ -130,7 +138,7 @@ class MusicModel:
         self,
         music: Any,
         name: str | None = None,
-        prompt_bars: int | None = None,
+        prompt_bars: int | Literal["auto"] | None = None,
         request: GenerationRequest | None = None,
         beats: str = "auto",
         performance: str = "prompt",
@@ -143,65 +151,48 @@ class MusicModel:
             music: a Score, an object of miditoolkit, muspy or pretty_midi, or the path of a MIDI
                 file or printed score, to which continuations can be appended; None: a new piece.
             name: None: the name of the file.
-            prompt_bars: number of bars to keep; None: all.
+            prompt_bars: number of bars to keep; None: all; `auto`: `PROMPT_BARS`. With `keep`:
+                number of first bars in which the other parts are kept as well; None and `auto`: 0.
             request: sets tempo, chords and programs; None: those of the music.
-            beats: the beats of a performance, see `on_beats`. `auto`: find them if the notes are
-                not on a grid of the file's ticks; `file`: use the beats of the file; a path: read
-                them from a text file. The music sounds as before, and continues at the tempo of its
-                last bars.
+            beats: the beats of a performance. `auto`: find them if the notes are not on a grid of
+                the file's ticks; `file`: use those of the file; a path: read them from a text file.
+                The music sounds as before, and continues at the tempo of its last bars.
             performance: `prompt`: new notes have velocities, deviations from the grid and
                 articulation of similar notes of the prompt, and its pedal continues; `none`: new
                 notes are on the grid, with the velocities of the tokens, or one in each track.
         """
         check_choice("performance", performance, ("prompt", "none"))
         request = request or self.request()
-        piece = request.piece
+        piece, tune_part = request.piece, None
+        if prompt_bars == "auto":
+            prompt_bars = None if piece.is_whole_piece else PROMPT_BARS
         if music is None:
-            prompt = self._empty_prompt(piece)
+            if piece.is_whole_piece:
+                raise UserError("keep writes to parts of a piece; give one as the prompt")
+            chord = None if piece.progression is None else piece.progression[0][0]
+            prompt = empty_prompt(self.tokenizer, piece.tempo, piece.key_signatures, chord)
         else:
             is_path = isinstance(music, str | Path)
-            score, data = read_with_data(music) if is_path else (as_score(music), None)
             name = name or (music_name(Path(music)) if is_path else "prompt")
-            file_score = score
-            score, data = on_beats(score, data, beats)
+            read = partial(read_with_data, keep_events=True)
+            own, data = read(music) if is_path else (as_score(music), None)
+            score, data = on_beats(own, data, beats)
             if piece.is_whole_piece:
                 prompt = self._kept_prompt(score, data, name, prompt_bars, request)
             else:
-                tempo = piece.tempo
-                if tempo is None and score is not file_score:
-                    tempo = pace_of(score, prompt_bars)
-                prompt = self._first_bars(score, data, name, prompt_bars, piece, tempo)
+                if piece.key is not None:
+                    raise ParameterError("key", piece.key, KEY_OF_PROMPT)
+                tempo = piece.tempo or (None if score is own else pace_of(score, prompt_bars))
+                score, tune_part = self.tokenizer.part_order.name_tune(score)
+                written = self._with_chords(self.tokenizer.normalise_rhythm(score))
+                prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
         programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
-        if prompt.source.tune_part is not None:
-            programs = {prompt.source.tune_part: PIANO} | programs
-        playback = replace(prompt.playback, programs=programs)
+        if tune_part is not None:
+            programs = {tune_part: PIANO} | programs
+        source = replace(prompt.source, programs=programs, tune_part=tune_part)
         if performance == "none":
-            playback = replace(playback, performance=None)
-        return replace(prompt, playback=playback)
-
-    def _empty_prompt(self, piece: PieceParams) -> Prompt:
-        """Return a prompt without music."""
-        if piece.is_whole_piece:
-            raise UserError("keep writes to parts of a piece; give one as the prompt")
-        chord = None if piece.progression is None else piece.progression[0][0]
-        return empty_prompt(self.tokenizer, piece.tempo, piece.key_signatures, chord)
-
-    def _first_bars(
-        self,
-        score: Score,
-        data: bytes | None,
-        name: str,
-        prompt_bars: int | None,
-        piece: PieceParams,
-        tempo: float | None,
-    ) -> Prompt:
-        """Return the first bars of a piece; None for `prompt_bars` keeps all of them."""
-        if piece.key is not None:
-            raise ParameterError("key", piece.key, KEY_OF_PROMPT)
-        score, tune_part = self.tokenizer.part_order.name_tune(score)
-        written = self._with_chords(self.tokenizer.normalise_rhythm(score))
-        prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
-        return replace(prompt, source=replace(prompt.source, tune_part=tune_part))
+            source = replace(source, performance=None)
+        return replace(prompt, source=source)
 
     def _kept_prompt(
         self,
@@ -211,23 +202,18 @@ class MusicModel:
         prompt_bars: int | None,
         request: GenerationRequest,
     ) -> Prompt:
-        """Return what `keep` and `rewrite` leave of a whole piece."""
-        piece = request.piece
+        """Return what `keep` and `rewrite` keep of a whole piece."""
+        piece, rng = request.piece, None
         check_int("prompt_bars", prompt_bars, 0, none_means="none of the target parts")
         if piece.rewritten_bars and prompt_bars is not None:
             raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
         bars = piece.rewritten_bars or (prompt_bars or 0, None)
+        if bars == (0, None):
+            rng = np.random.default_rng([request.decoding.seed, zlib.crc32(name.encode())])
         score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
+        markers = self._with_chords(score).markers
         return kept_prompt(
-            self.tokenizer,
-            score,
-            name,
-            piece.keep,
-            bars=bars,
-            markers=self._with_chords(score).markers,
-            progression=piece.progression,
-            data=data,
-            rng=generator(request.decoding.seed, name) if bars == (0, None) else None,
+            self.tokenizer, score, name, piece.keep, bars, markers, piece.progression, data, rng
         )
 
     def _with_chords(self, score: Score) -> Score:
@@ -271,8 +257,9 @@ class MusicModel:
         """
         check_float("length_factor", length_factor, above=0, none_means="")
         options = {name: value for name, value in options.items() if value is not None}
-        kinds = PieceParams, DecodingParams, SamplingParams
-        known = [each.name for kind in kinds for each in fields(kind)]
+        known = [
+            f.name for kind in (PieceParams, DecodingParams, SamplingParams) for f in fields(kind)
+        ]
         if unknown := sorted(options.keys() - set(known)):
             near = get_close_matches(unknown[0], [*known, "prompt_bars", "length_factor"], 1)
             hint = "see PieceParams, DecodingParams and SamplingParams"
@@ -281,10 +268,7 @@ class MusicModel:
             raise UserError(f"there is no option {unknown[0]}; {hint}")
         if length_factor is not None:
             options["total_tokens"] = round(length_factor * self.training_length)
-        names = {each.name for each in fields(SamplingParams)} & options.keys()
-        changed = {name: options.pop(name) for name in names}
-        sampling = self.sampling(**changed) if sampling is None else replace(sampling, **changed)
-        request = GenerationRequest.of(sampling, **options)
+        request = GenerationRequest.of(sampling or self.sampling(), **options)
         if request.piece.chords and not self.tokenizer.chords:
             raise UserError(
                 "chords need a model with tokens of chords (tokenizer=remi "
@@ -293,14 +277,14 @@ class MusicModel:
         if request.piece.key_signatures and not self.tokenizer.families.get("Key"):
             raise UserError("key needs a model with tokens of keys (tokenizer=songs)")
         if isinstance(request.piece.program, Mapping):
-            request.piece.programs(self.tokenizer, ())  # refuses tracks that it has not
+            request.piece.programs(self.tokenizer, ())  # raises if a track is unknown
         return request
 
     def generate(
         self,
         prompts: Any = None,
         *,
-        prompt_bars: int | None = None,
+        prompt_bars: int | Literal["auto"] | None = None,
         beats: str = "auto",
         performance: str = "prompt",
         logits_processors: Sequence[Processor] = (),
@@ -316,9 +300,7 @@ class MusicModel:
         Args:
             prompts: Scores, paths of MIDI files, or objects of miditoolkit, muspy or pretty_midi;
                 or a single one; None: compose a new piece.
-            prompt_bars: bars of each prompt to keep; None: all. With `keep`: number of first bars
-                in which the other parts are kept as well; None: none.
-            beats, performance: how performed prompts are read and continued, see `prompt`.
+            prompt_bars, beats, performance: how prompts are cut, read and continued, see `prompt`.
             logits_processors: functions of the tokens so far [B, L] and the logits [B, V] that
                 return new logits. They run after the processors of the options, see
                 `LogitsProcessor`.
@@ -336,17 +318,10 @@ class MusicModel:
         request = self.request(**options)
         if isinstance(prompts, str) or not isinstance(prompts, Sequence):
             prompts = [prompts]
-        made = [
-            self.prompt(
-                each,
-                None if isinstance(each, str | Path) else f"prompt {i}",
-                prompt_bars,
-                request,
-                beats,
-                performance,
-            )
-            for i, each in enumerate(prompts)
-        ]
+        made = []
+        for i, each in enumerate(prompts):
+            name = None if isinstance(each, str | Path) else f"prompt {i}"
+            made.append(self.prompt(each, name, prompt_bars, request, beats, performance))
         sampler = Sampler(
             self.model,
             self.tokenizer,

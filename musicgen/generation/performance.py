@@ -2,13 +2,14 @@
 
 Tokens have notes on a grid. New notes that begin together in a part take their velocities, their
 deviations from the grid and their articulation from notes of the prompt that begin together, see
-`find_donors`. So their distributions are those of the prompt, also by the beat; a prompt of one
+`find_donors`. So the distributions are those of the prompt, also by the beat; a prompt of one
 velocity, or on the grid, is continued in the same way.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,26 +23,14 @@ from musicgen.midi.donors import (
     find_donors,
 )
 from musicgen.midi.score import IntArray, join_notes, sort_notes
+from musicgen.midi.tick_grid import is_notated
 from musicgen.tokenization.quantization import to_grid
 
-
-class BarMap(NamedTuple):
-    """Where a piece is on the grid of its tokens.
-
-    Attributes:
-        ticks: ascending ticks of the piece, from before its first note to after its last. [N]
-        steps: grid steps of these ticks. [N]
-        bars: grid steps at which bars begin, and at which the last one ends. [num_bars + 1]
-        steps_per_beat: grid steps in a quarter.
-    """
-
-    ticks: IntArray
-    steps: NDArray[np.int64] | NDArray[np.float64]
-    bars: IntArray
-    steps_per_beat: int
+PlayedNotes = NDArray[np.void]  # of `PLAYED_NOTE`
+GridMap = tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.float64]]
+"""Ticks of a piece, and the grid steps of its tokens at these ticks. [N] each"""
 
 
-@dataclass(frozen=True, eq=False)
 class Performance:
     """How the notes of a prompt are played.
 
@@ -53,9 +42,8 @@ class Performance:
             [num_bars + 1]
     """
 
-    notes: NDArray[np.void]
-    bar_ticks: IntArray
-    lines: IntArray | None
+    def __init__(self, notes: PlayedNotes, bar_ticks: IntArray, lines: IntArray | None) -> None:
+        self.notes, self.bar_ticks, self.lines = notes, bar_ticks, lines
 
     @classmethod
     def of(
@@ -63,45 +51,55 @@ class Performance:
         played: Score,
         written: Score,
         roles: Sequence[int | None],
-        bar_map: BarMap,
+        grid_map: GridMap,
+        bars: IntArray,
+        steps_per_beat: int,
         *,
         has_kept: bool,
-        has_deviations: bool,
     ) -> Self | None:
         """Return how a piece is played; None if it has no notes in the bars.
 
         Args:
             played: as in its file.
             written: the same notes, as the tokenizer reads them, see `normalise_rhythm`.
-            roles: the decoded track that each track is; None: none.
-            bar_map: with the bars of the prompt, of which the last ones are read; of all if parts
-                are kept.
+            roles: the decoded track of each track; None: no track.
+            grid_map: ascending ticks of the piece, from before its first note to after its last,
+                and their grid steps.
+            bars: grid steps at which bars begin and the last one ends. Only the last bars are read,
+                but all of them if parts are kept. [num_bars + 1]
+            steps_per_beat: grid steps in a quarter.
             has_kept: whether parts are kept.
-            has_deviations: whether notes between the steps of the grid are early or late; if not,
-                they are written there.
         """
-        bars = bar_map.bars if has_kept else bar_map.bars[-DONOR_BARS - 1 :]
-        bar_map = bar_map._replace(bars=bars)
-        notes = np.concatenate(
-            [np.empty(0, PLAYED_NOTE)]
-            + [
-                _read_notes(track, score_track, role, bar_map, played.ticks_per_beat)
-                for track, score_track, role in zip(
-                    played.tracks, written.tracks, roles, strict=True
-                )
-                if role is not None
-            ]
+        bars = bars if has_kept else bars[-DONOR_BARS - 1 :]
+        known = [role is not None for role in roles]
+        own, grid = (
+            join_notes(t.notes for t in compress(x.tracks, known)) for x in (played, written)
         )
+        step = np.rint(np.interp(grid["onset"], *grid_map)).astype(np.int64)
+        length = np.maximum(to_grid(grid["duration"], steps_per_beat, played.ticks_per_beat), 1)
+        late = np.interp(own["onset"], *grid_map) - step
+        longer = own["duration"] / played.ticks_per_beat * steps_per_beat / length
+        tick = steps_per_beat / played.ticks_per_beat  # in grid steps
+        notes = np.empty(len(step), PLAYED_NOTE)
+        notes["part"] = _parts(compress(roles, known), compress(played.tracks, known))
+        notes["bar"] = np.searchsorted(bars, step, side="right") - 1
+        notes["position"] = (step - bars[np.clip(notes["bar"], 0, None)]) / steps_per_beat
+        notes["pitch"], notes["length"] = own["pitch"], length / steps_per_beat
+        notes["velocity"] = own["velocity"]
+        # Below a tick, and in notated music, deviations count as zero.
+        is_late = (np.abs(late) >= tick) & (not is_notated(played))
+        notes["deviation"] = np.where(is_late, late, 0) / steps_per_beat
+        is_written = np.abs(longer - 1) * length < tick
+        notes["articulation"] = np.where(is_written, 1, np.minimum(longer, LONGEST_ARTICULATION))
+        notes = notes[(step >= bars[0]) & (step < bars[-1])]
         if not len(notes):
             return None
-        if not has_deviations:
-            notes["deviation"] = 0
-        ticks = np.interp(bars, bar_map.steps, bar_map.ticks).round().astype(np.int64)
-        lines = bars * (TICKS_PER_BEAT // bar_map.steps_per_beat) if has_kept else None
-        return cls(notes, ticks, lines)
+        bar_ticks = np.interp(bars, *grid_map[::-1]).round().astype(np.int64)
+        lines = bars * (TICKS_PER_BEAT // steps_per_beat) if has_kept else None
+        return cls(notes, bar_ticks, lines)
 
     def model_bars(self, count: int) -> IntArray:
-        """Return for each new bar the bar of the prompt after which it is modelled. [count]
+        """Return the bars of the prompt whose performance new bars copy. [count]
 
         They go from the last bar back to the first one and forward again, so that the loudness
         never changes abruptly.
@@ -114,14 +112,14 @@ class Performance:
         """Return a decoded score whose new notes are played like those of the prompt.
 
         Args:
-            first: tick from which notes are new.
+            first: tick where new notes begin.
             targets: indices of the tracks that have new notes.
             seed: decides between similar notes of the prompt.
         """
         tracks = [score.tracks[i] for i in targets]
         is_new = [track.notes["onset"] >= first for track in tracks]
-        new = [track.notes[which] for track, which in zip(tracks, is_new, strict=True)]
-        notes, ends = join_notes(new), np.cumsum([len(each) for each in new])
+        new = [replace(x, notes=x.notes[which]) for x, which in zip(tracks, is_new, strict=True)]
+        notes = join_notes(track.notes for track in new)
         if not len(notes):
             return score
         lines, models = self.lines, np.arange(len(self.bar_ticks) - 1)
@@ -131,53 +129,34 @@ class Performance:
         bar = np.searchsorted(lines, notes["onset"], side="right") - 1
         bar = np.clip(bar, 0, len(models) - 1)
         written = np.empty(len(notes), PLAYED_NOTE)
-        parts = [_parts(i, track, own) for i, track, own in zip(targets, tracks, new, strict=True)]
-        written["part"], written["bar"] = np.concatenate(parts), bar
+        written["part"], written["bar"] = _parts(targets, new), bar
         written["position"] = (notes["onset"] - lines[bar]) / TICKS_PER_BEAT
         written["pitch"], written["length"] = notes["pitch"], notes["duration"] / TICKS_PER_BEAT
         groups = Groups(written)
         donors = find_donors(groups, Groups(self.notes), models, np.random.default_rng(seed))
         notes = _played(notes, groups, donors, first)
         notes["velocity"] = donors["velocity"]
-        played = list(score.tracks)
-        for i, track, which, own in zip(
-            targets, tracks, is_new, np.split(notes, ends[:-1]), strict=True
-        ):
+        played, first_note = list(score.tracks), 0
+        for i, track, which in zip(targets, tracks, is_new, strict=True):
+            own = notes[first_note : first_note + which.sum()]
             played[i] = replace(track, notes=sort_notes(np.append(track.notes[~which], own)))
+            first_note += len(own)
         return replace(score, tracks=played)
 
 
-def _parts(index: int, track: Track, notes: NoteArray) -> IntArray:
-    """Return the part of each note of a decoded track: its number, with the pitch of drums. [N]"""
-    return 128 * index + (notes["pitch"] if track.is_drum else np.zeros(len(notes), np.int64))
+def _parts(indices: Iterable[int | None], tracks: Iterable[Track]) -> IntArray:
+    """Return the parts of all notes of decoded tracks: their numbers, with the pitch of drums. [N]
 
-
-def _read_notes(
-    played: Track, written: Track, role: int, bar_map: BarMap, ticks_per_beat: int
-) -> NDArray[np.void]:
-    """Return the notes of a track in the bars of a map, as `PLAYED_NOTE`s.
-
-    Deviations of less than a tick are none.
+    Args:
+        indices: of the tracks.
     """
-    ticks, steps, bars, per_beat = bar_map
-    step = np.rint(np.interp(written.notes["onset"], ticks, steps)).astype(np.int64)
-    length = np.maximum(to_grid(written.notes["duration"], per_beat, ticks_per_beat), 1)
-    late = np.interp(played.notes["onset"], ticks, steps) - step
-    longer = played.notes["duration"] / ticks_per_beat * per_beat / length
-    tick = per_beat / ticks_per_beat  # in grid steps
-    notes = np.empty(len(step), PLAYED_NOTE)
-    notes["part"] = _parts(role, played, played.notes)
-    notes["bar"] = np.searchsorted(bars, step, side="right") - 1
-    notes["position"] = (step - bars[np.clip(notes["bar"], 0, None)]) / per_beat
-    notes["pitch"], notes["length"] = played.notes["pitch"], length / per_beat
-    notes["velocity"] = played.notes["velocity"]
-    notes["deviation"] = np.where(np.abs(late) < tick, 0, late) / per_beat
-    is_written = np.abs(longer - 1) * length < tick
-    notes["articulation"] = np.where(is_written, 1, np.minimum(longer, LONGEST_ARTICULATION))
-    return notes[(step >= bars[0]) & (step < bars[-1])]
+    parts = [np.empty(0, np.int64)]
+    for index, track in zip(indices, tracks, strict=True):
+        parts.append(128 * (index or 0) + track.notes["pitch"] * track.is_drum)
+    return np.concatenate(parts)
 
 
-def _played(notes: NoteArray, written: Groups, donors: NDArray[np.void], first: int) -> NoteArray:
+def _played(notes: NoteArray, written: Groups, donors: PlayedNotes, first: int) -> NoteArray:
     """Return new notes with the deviations and articulations of their donors.
 
     No note moves by more than half of the way to the notes before or after it in its part, nor

@@ -1,75 +1,66 @@
-"""The records of a prompt: what the model reads, and what its music is added to."""
+"""Prompts, which the model reads: the beginning of a piece, cut at a bar, or nothing."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.errors import UserError
 from musicgen.generation.performance import Performance
-from musicgen.generation.signatures import with_signatures
-from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
+from musicgen.generation.source import (
+    Source,
+    bar_lines,
+    median_velocities,
+    other_time_signature,
+    signatures_of,
+    with_signatures,
+)
+from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score
 from musicgen.midi.key import note_names
+from musicgen.package_data import BAND_MODEL
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.symbols import spelled
+from musicgen.tokenization.chords.symbols import CHORDS, spelled
 from musicgen.tokenization.part_order import ConditioningTokens
+from musicgen.tokenization.quantization import relocate
 from musicgen.tokenization.quantization_report import QuantizationSummary
 from musicgen.tokenization.vocabulary import IntArray
+from musicgen.tokenization.whole_bars import without_long_gaps
+from musicgen.validation import check_int
+
+PROMPT_BARS = 4
+"""Bars of a prompt with `prompt_bars=auto`."""
+
+FROM_NOTHING = "from nothing"  # the name of the prompt of pieces without one
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """The user's file, and where music is added to it.
-
-    Attributes:
-        name: of the file, or of the prompt if it is no file.
-        data: the MIDI file's bytes; None: the prompt is no file.
-        end_tick: the file's tick at which the continuation begins: at the prompt's end, or in the
-            first bar after all notes of the file if the prompt is the whole piece.
-        bar_ticks: ticks in the prompt's last bar.
-        cut_tick: the file's tick from which its events are left out: `end_tick`, or earlier if
-            notes of the next bar are played before its bar line.
-        is_whole: whether the prompt is the whole piece of the file.
-        time_signature: of the continuation, if its bars have another length than the file's.
-        tune_part: the decoded track as which its only track is read, see `PartOrder.name_tune`;
-            None: tracks are read as `Tokenizer.find_track` finds them.
-    """
-
-    name: str
-    data: bytes | None = None
-    end_tick: int = 0
-    bar_ticks: int = 0
-    cut_tick: int = 0
-    is_whole: bool = False
-    time_signature: TimeSignature | None = None
-    tune_part: int | None = None
-
-
-@dataclass(frozen=True)
-class Playback:
-    """What the tokens do not hold of how decoded music sounds.
+class Boundary(NamedTuple):
+    """Where new music begins.
 
     Attributes:
-        tempo: in quarters a minute, at which the continuation begins; None: that of the prompt.
-        programs: General MIDI programs of decoded tracks, by index, instead of the tokenizer's.
-        velocities: of the notes of decoded tracks, by index, where the tokens have none.
-        performance: how the prompt is played, which new notes take over; None: they do not.
+        step: its musical time, in grid steps of the tokens.
+        tick: the same in ticks of decoded scores.
+        file_tick: the same in ticks of the file: at the prompt's end, or in the first bar after all
+            notes of the file if the prompt is the whole piece.
+        cut: tick of the file after which its events are left out: `file_tick`, or earlier if notes
+            of the next bar are played before its bar line.
     """
 
-    tempo: float | None = None
-    programs: Mapping[int, int] = field(default_factory=dict)
-    velocities: Mapping[int, int] = field(default_factory=dict)
-    performance: Performance | None = None
+    step: int = 0
+    tick: int = 0
+    file_tick: int = 0
+    cut: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class KeptParts:
-    """A whole piece, of which some parts are kept and the others, the target parts, are written.
+    """A whole piece: some parts are kept, and the others, the target parts, are written.
 
     Attributes:
         conditioning: the tokens that the model is given.
         source: the piece as it was read.
-        span: ticks [first, end) of the source in which new notes replace those of target parts.
+        span: ticks [first, end) of the source where new notes replace those of target parts.
         progression: grid step and index in `CHORDS` of the chords to be written. [N, 2]
     """
 
@@ -100,41 +91,34 @@ class KeptParts:
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """The beginning of a piece, or the parts of one to which others are written.
+    """The beginning of a piece, or the kept parts of a piece.
 
     Attributes:
         tokenizer: of the model that continues it.
         tokens: ids. [L]
-        end_time: musical time in grid steps at which the continuation begins.
+        end: where the continuation begins.
         bar_length: grid steps in its last bar.
         score: the prompt alone, on the grid, with its tempi and its time signature.
-        piece: the same with the rest of the piece that it begins; without music if there is none.
+        piece: the whole piece that it begins, likewise; without music if there is none.
         summary: what the vocabulary cannot express of its bars.
-        source: the user's file.
-        playback: how the music sounds.
+        source: the user's file, and how its music sounds.
         kept: the parts that are kept of a whole piece; None: the prompt is a beginning.
     """
 
     tokenizer: Tokenizer
     tokens: NDArray[np.int64]
-    end_time: int
+    end: Boundary
     bar_length: int
     score: Score
     piece: Score
     summary: QuantizationSummary
-    source: SourceFile
-    playback: Playback = field(default_factory=Playback)
+    source: Source
     kept: KeptParts | None = None
 
     @property
     def name(self) -> str:
         """The name of the file."""
         return self.source.name
-
-    @property
-    def end_tick(self) -> int:
-        """`end_time` in ticks of a decoded score."""
-        return self.end_time * (TICKS_PER_BEAT // self.tokenizer.steps_per_beat)
 
     @property
     def targets(self) -> Sequence[int]:
@@ -149,15 +133,15 @@ class Prompt:
     def decode(self, tokens: IntArray) -> Score:
         """Return the music of ids [L] that begin with those of the prompt, on the grid.
 
-        It has the prompt's tempo and time signature, and its `playback`. Chords are spelled by the
-        prompt's key signature, else in its key, else in that of the music.
+        It has the prompt's tempo, time signature, programs and velocities. Chords are spelled by
+        the prompt's key signature, else in its key, else in that of the music.
         """
         score = with_signatures(self.tokenizer.decode(tokens), self.score)
-        if self.playback.tempo is not None:
-            score.tempos["bpm"][:1] = self.playback.tempo  # not that of the nearest token
-        for index, velocity in self.playback.velocities.items():
+        if self.source.tempo is not None:
+            score.tempos["bpm"][:1] = self.source.tempo  # not that of the nearest token
+        for index, velocity in self.source.velocities.items():
             score.tracks[index].notes["velocity"] = velocity
-        for index, program in self.playback.programs.items():
+        for index, program in self.source.programs.items():
             score.tracks[index] = replace(score.tracks[index], program=program)
         if names := note_names(self.score) or note_names(score):
             score.markers = [m._replace(text=spelled(m.text, names)) for m in score.markers]
@@ -165,10 +149,10 @@ class Prompt:
 
     def perform(self, score: Score, seed: int) -> Score:
         """Return decoded music with new notes that are played like those of the prompt."""
-        if self.playback.performance is None:
+        if self.source.performance is None:
             return score
         tracks = self.kept.targets if self.kept else range(len(score.tracks))
-        return self.playback.performance.play(score, self.end_tick, tracks, seed)
+        return self.source.performance.play(score, self.end.tick, tracks, seed)
 
 
 def tracks_with_notes(score: Score) -> list[int]:
@@ -176,24 +160,222 @@ def tracks_with_notes(score: Score) -> list[int]:
     return [i for i, track in enumerate(score.tracks) if len(track.notes)]
 
 
-def median_velocities(
-    tokenizer: Tokenizer, score: Score, roles: Sequence[int | None], parts: Sequence[int]
-) -> dict[int, int]:
-    """Return the median velocity of some decoded tracks, by index.
-
-    A track that the score lacks has the median of all notes. Empty if the tokens hold velocities.
+def empty_prompt(
+    tokenizer: Tokenizer,
+    tempo: float | None = None,
+    keys: Sequence[KeySignature] = (),
+    first_chord: int | None = None,
+) -> Prompt:
+    """Return a prompt without music, for a new piece.
 
     Args:
-        roles: the decoded track that each of the score's tracks is; None: none.
-        parts: indices of the decoded tracks.
+        tempo: in quarters a minute.
+        keys: the key signature, if it is given.
+        first_chord: index in `CHORDS` of the chord at the beginning, if it is given.
     """
-    if tokenizer.families.get("Velocity") or not score.num_notes:
-        return {}
-    velocities = {}
-    for part in parts:
-        found = [t.notes for t, role in zip(score.tracks, roles, strict=True) if role == part]
-        notes = np.concatenate(found) if found else score.notes
-        if not len(notes):
-            notes = score.notes
-        velocities[part] = int(np.median(notes["velocity"]))
-    return velocities
+    score = Score(TICKS_PER_BEAT, key_signatures=[*keys])
+    if tempo is not None:
+        score.tempos = np.array([(0, tempo)], TEMPO)
+    tokens = tokenizer.start_tokens()
+    markers = [] if first_chord is None else [Marker(0, CHORDS[first_chord])]
+    if markers or keys or (tempo is not None and tokenizer.families.get("Tempo")):
+        tokens = tokenizer.until_end(tokenizer.encode(replace(score, markers=markers)))
+    source, summary = Source(FROM_NOTHING, tempo=tempo), QuantizationSummary()
+    bar_length = tokenizer.bar_length(score)
+    return Prompt(tokenizer, tokens, Boundary(), bar_length, score, score, summary, source)
+
+
+def make_prompt(
+    tokenizer: Tokenizer,
+    score: Score,
+    name: str,
+    prompt_bars: int | None,
+    data: bytes | None = None,
+    tempo: float | None = None,
+    played: Score | None = None,
+) -> Prompt:
+    """Return the first `prompt_bars` of a piece (None: all) from the first bar that has a note.
+
+    The prompt ends with a bar of the file. If the tokens' bars are others, the piece is read again
+    with a time signature there. Notes that sound across the end keep their length.
+
+    Args:
+        data: the MIDI file that the score was read from.
+        tempo: in quarters a minute, instead of the score's.
+        played: the same notes as they were played, whose performance new notes take over.
+
+    Raises:
+        UserError: the piece has no note that the vocabulary can represent.
+    """
+    check_int("prompt_bars", prompt_bars, none_means="all")
+    if tempo is not None:
+        score = replace(score, tempos=np.array([(0, tempo)], TEMPO))
+    bars = FirstBars(tokenizer, score, name, prompt_bars)
+    while bars.splits_bar and bars.signature.tick != bars.end_tick:
+        here = bars.signature._replace(tick=bars.end_tick)
+        score = replace(score, time_signatures=sorted([*score.time_signatures, here]))
+        bars = FirstBars(tokenizer, score, name, prompt_bars)
+    end, tokens = bars.boundary(played or score), bars.tokens
+    if bars.number:
+        tokens = tokenizer.crops.from_bar(tokens, bars.number, tokenizer.bar_length(score))
+    in_bars, grid = bars.report.score, bars.grid
+    from_start = in_bars.clip(bars.tick(bars.start), in_bars.end + 1)
+    piece = with_signatures(
+        grid.clip(bars.start * bars.step, grid.end + 1), signatures_of(tokenizer, from_start)
+    )
+    before = score.clip(0, bars.end_tick)
+    roles = [tokenizer.find_track(track) for track in before.tracks]
+    num_parts = len(tokenizer.families.get("Part", ())) - tokenizer.chords  # one is of chords
+    return Prompt(
+        tokenizer,
+        tokenizer.until_end(tokens[tokenizer.times(tokens) < end.step]),
+        end,
+        bars.bar_length,
+        score=piece.clip(0, end.tick),
+        piece=piece,
+        summary=bars.describe(),
+        source=Source(
+            name,
+            data,
+            bar_ticks=bars.tick(bars.bar_length),
+            is_whole=bars.is_whole,
+            time_signature=bars.added_signature,
+            tempo=tempo,
+            velocities=median_velocities(tokenizer, before, roles, range(num_parts)),
+            performance=None if played is None else bars.performance(played),
+        ),
+    )
+
+
+class FirstBars:
+    """The first bars of a piece, in its tokens and in its file.
+
+    Attributes:
+        score: the piece, as in the file.
+        tokens: ids of the piece. [L]
+        report: what the tokens do not hold.
+        grid: the music of the tokens.
+        step: ticks of `grid` in a grid step.
+        bars: grid steps at which the bars of the tokens begin. [num_bars]
+        lines: ticks of the file's bar lines, with the end of the last bar. [num_lines]
+        line_steps: the grid steps of these lines. [num_lines]
+        number: of the first of these bars among those of the tokens.
+        start: grid step at which that begins.
+        end: grid step at which the last one ends.
+        end_tick: the file's tick there.
+        signature: the file's time signature there.
+        bar_length: grid steps in the last one.
+        splits_bar: whether the end is within a bar of the tokens.
+        added_signature: of the bars that follow, if they are not those of the file.
+        is_whole: whether the last note of the piece begins in these bars.
+
+    Raises:
+        UserError: the piece has no note that the vocabulary can represent.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, score: Score, name: str, prompt_bars: int | None
+    ) -> None:
+        self.tokenizer, self.score = tokenizer, score
+        shorter, gaps = without_long_gaps(score)
+        self.repairs = shorter.repairs
+        self.tokens, self.report = tokenizer.encode_with_report(shorter)
+        self.grid = tokenizer.decode(self.tokens)
+        if self.grid.num_notes == 0:
+            raise UserError(
+                f"{name}: no note that the {tokenizer.name} vocabulary can represent "
+                f"({self.report.summary().describe()})"
+            )
+        self.step = self.grid.ticks_per_beat // tokenizer.steps_per_beat
+        self.bars = tokenizer.bar_starts(self.tokens, tokenizer.bar_length(score))
+        self.lines = bar_lines(score)
+        in_bars = relocate(relocate(self.lines, gaps), self.report.tick_map)
+        self.line_steps = self.report.grid(in_bars)
+        onsets = self.grid.notes["onset"] // self.step
+        self.number = int(np.searchsorted(self.bars, onsets.min(), side="right")) - 1
+        self.start = int(self.bars[self.number])
+        line, self.is_whole = self._last_line(onsets, prompt_bars)
+        self.end, self.end_tick = int(self.line_steps[line]), int(self.lines[line])
+        self.signature = score.time_signature_at(self.end_tick)
+        bar = int(np.searchsorted(self.bars, self.end)) - 1  # the last one of the tokens
+        self.bar_length = self._length(bar)
+        self.splits_bar = bool((self.end - self.bars[bar]) % self.bar_length)
+        self.added_signature = other_time_signature(
+            self.signature, self.bar_length, tokenizer.steps_per_beat
+        )
+
+    def _last_line(self, onsets: IntArray, prompt_bars: int | None) -> tuple[int, bool]:
+        """Return the number of the line at the end, and whether no note begins after it.
+
+        Args:
+            onsets: grid steps of all notes. [N]
+        """
+        score, lines = self.score, self.lines
+        edges = np.searchsorted(self.line_steps, [onsets.min(), onsets.max()], side="right") - 1
+        first, final = edges.tolist()
+        is_upbeat = first == 0 and lines[1] < score.bar_ticks(
+            score.time_signature_at(int(lines[1]))
+        )
+        last = final
+        if prompt_bars is not None:
+            last = min(first + is_upbeat + prompt_bars - 1, final)
+        line = last + 1
+        if last == final and not self.report.too_long:  # to where nothing sounds on the grid
+            margin = score.ticks_per_beat // (2 * self.tokenizer.steps_per_beat)
+            line = max(line, int(np.searchsorted(lines, score.end - margin)))
+        return line, last == final
+
+    def _length(self, bar: int) -> int:
+        """Return the grid steps in a bar of the tokens, by its number."""
+        tokenizer, bars, grid = self.tokenizer, self.bars, self.grid
+        if bar + 1 < len(bars):
+            return int(bars[bar + 1] - bars[bar])
+        if grid.time_signatures:  # the tokens hold each bar's time signature
+            return tokenizer.bar_length(grid.clip(int(bars[bar]) * self.step, grid.end + 1))
+        return tokenizer.bar_length(self.score)
+
+    def tick(self, step: int) -> int:
+        """Return the tick of the file at a grid step."""
+        return round(step * self.score.ticks_per_beat / self.tokenizer.steps_per_beat)
+
+    def boundary(self, played: Score) -> Boundary:
+        """Return the end of these bars, cut before notes of the next bar that are played early.
+
+        Args:
+            played: the piece as it was played.
+        """
+        onset, written = played.notes["onset"], self.score.notes["onset"]
+        is_after = np.rint(np.interp(written, self.lines, self.line_steps)) >= self.end
+        first_after = onset[is_after].min(initial=self.end_tick)
+        last_before = onset[~is_after].max(initial=0)
+        cut = int(min(max(first_after, last_before + 1), self.end_tick))
+        step = self.end - self.start
+        return Boundary(step, step * self.step, self.end_tick, cut)
+
+    def performance(self, played: Score) -> Performance | None:
+        """Return how these bars are played; None if they have no notes."""
+        tokenizer = self.tokenizer
+        bars = self.bars[(self.bars >= self.start) & (self.bars < self.end)]
+        return Performance.of(
+            played,
+            self.score,
+            [tokenizer.find_track(track) for track in played.tracks],
+            (self.lines, self.line_steps),
+            np.append(bars, self.end),
+            tokenizer.steps_per_beat,
+            has_kept=False,
+        )
+
+    def describe(self) -> QuantizationSummary:
+        """Return what the tokens do not hold of these bars."""
+        tokenizer, signature, added = self.tokenizer, self.signature, self.added_signature
+        summary = self.report.summary(self.start, self.end)
+        repairs = [repair for repair in self.repairs if repair != "chords recognised"]
+        summary.rules = [*repairs, *summary.rules]
+        of_tokens = tokenizer.bar_length(Score(time_signatures=[signature._replace(tick=0)]))
+        if added and other_time_signature(signature, of_tokens, tokenizer.steps_per_beat):
+            summary.rules.append(
+                f"goes on in {added.numerator}/{added.denominator}, for "
+                f"{signature.numerator}/{signature.denominator} take checkpoint={BAND_MODEL}"
+            )
+        return summary

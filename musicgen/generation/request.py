@@ -2,21 +2,25 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from musicgen.errors import ParameterError, UserError
+from musicgen.generation import logits_processors
 from musicgen.generation.engines import ENGINES
+from musicgen.generation.logits_processors import Processor
 from musicgen.generation.prompt import Prompt
-from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import KeySignature
 from musicgen.midi.io import program_number
 from musicgen.midi.key import key_fifths
 from musicgen.models import Transformer
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.progression import parse_progression
+from musicgen.tokenization.chords.progression import parse_progression, schedule
 from musicgen.tokenization.tokens_per_bar import MAX_TOKENS_PER_BAR
+from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_bool, check_choice, check_float, check_int, check_seed
 
 DEFAULT_BARS = 16
@@ -31,23 +35,23 @@ class PieceParams:
     Attributes:
         bars: bars to add; None: 16, unless `total_tokens` or a whole piece gives the length.
         ending: `open` stops with the last bar; `close` ends the piece in it.
-        form: a letter for each section, such as AABA, prompt included: sections of equal letters
-            are alike, others not; it begins again when it ends. With a copy head. None: no form.
+        form: a letter per section, such as AABA, prompt included; equal letters repeat; the form
+            loops. For models with a copy head. None: no form.
         section_bars: bars in a section of `form`.
-        chords: the chords of what is added, such as `C Am F G`, see `parse_progression`; they begin
-            again when they end. For tokens with chords. None: the model chooses.
-        key: of a piece from nothing, or the key signature of a piece of which parts are kept, such
-            as Eb, F#m or a number of sharps (of flats if below 0), for tokens with keys. A
-            continuation stays in the key of its prompt. None: the model chooses, or the piece does.
-        tempo: quarters a minute from the prompt's end on, or from the beginning without a prompt;
-            the model reads the prompt at it. With `fix_tempo` it stays. None: the prompt's.
-        program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin;
-            if several tracks play, those of some by name. The prompt in its own file keeps its
-            programs. None: those of the prompt, or of the tokenizer.
-        keep: voices or parts of the prompt, by name, to which the others are written anew; the
-            prompt is a whole piece then. For models in which these parts may come first.
-        rewrite: bars of a whole piece that are written anew, without the parts in `keep`, such as
-            9-12; all others stay. For models of songs.
+        chords: the chords of what is added, such as `C Am F G`, see `parse_progression`; they loop.
+            For tokens with chords. None: the model chooses.
+        key: of a piece from nothing, or the key signature of a piece with kept parts, such as Eb,
+            F#m or a number of sharps (below 0: flats), for tokens with keys. A continuation stays
+            in the key of its prompt. None: left to the model, or to the piece.
+        tempo: quarters a minute of the continuation; the model reads the prompt at it. With
+            `fix_tempo` it stays. None: the prompt's.
+        program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin,
+            or {track: program}. The prompt in its own file keeps its programs. None: those of the
+            prompt, or of the tokenizer.
+        keep: names of the voices or parts that stay; the model writes the others. The prompt is a
+            whole piece then. For models in which these parts may come first.
+        rewrite: bars of a whole piece to write anew, such as 9-12, without the parts in `keep`.
+            For models of songs.
     """
 
     bars: int | None = None
@@ -83,7 +87,7 @@ class PieceParams:
 
     @property
     def is_whole_piece(self) -> bool:
-        """Whether the prompt is a whole piece, of which some is kept."""
+        """Whether the prompt is a whole piece; some parts are kept."""
         return bool(self.keep) or self.rewrite is not None
 
     @cached_property
@@ -104,19 +108,19 @@ class PieceParams:
 
     @cached_property
     def progression(self) -> list[list[int]] | None:
-        """The chords of each bar that is added, as `parse_progression` returns them."""
+        """The chords of each added bar, see `parse_progression`."""
         return None if self.chords is None else parse_progression(self.chords)
 
     def programs(self, tokenizer: Tokenizer, playing: Sequence[int]) -> dict[int, int]:
-        """Return the program of each decoded track that `program` names, by index.
+        """Return the programs of the decoded tracks that `program` names, by index.
 
-        A program without a name is that of the only pitched track, or of the only one that plays.
+        A program without a name is for the only pitched track, or for the only one that plays.
 
         Args:
             playing: indices of the decoded tracks that play in the prompt.
 
         Raises:
-            ParameterError: there is no such track or program, or it may be that of several tracks.
+            ParameterError: there is no such track or program, or several tracks may be meant.
         """
         if self.program is None:
             return {}
@@ -142,22 +146,104 @@ WHOLE_PIECE = "expected to be left out with keep and rewrite: the piece decides 
 
 
 @dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are drawn. The filters apply one after another, in the order of the attributes.
+
+    Attributes:
+        temperature: divides the logits; with a copy head, only the logits of the model's own
+            distribution. 0: always take the most probable token.
+        top_k: keep the k most probable tokens; None keeps all.
+        top_p: keep the most probable tokens that together reach this probability (nucleus
+            sampling, Holtzman et al. 2020); 1 keeps all.
+        variation: scale of the probability of all tokens but the most probable: with 1 they come
+            as often as the model expects. `top_p` then applies to these tokens alone, see
+            `top_p_of_others`. None: `top_p` applies to all tokens, and music repeats itself more
+            often than the model expects. Ignored with kept parts, which prevent such repetition.
+        min_p: keep the tokens at least this many times as probable as the most probable one
+            (Nguyen et al. 2024); 0 keeps all.
+        typical_p: keep the tokens whose surprise -log p is nearest to the entropy, until they
+            together reach this probability (locally typical sampling, Meister et al. 2023);
+            1 keeps all. The most probable token may be left out.
+        max_notes: how many notes of an instrument may sound at once, for tokenizers of several
+            instruments: one number, or one per instrument; None or False: any number.
+        avoid_parallels: no two voices move in parallel fifths or octaves; for tokenizers of voices.
+        guidance: the scale of classifier-free guidance (Ho & Salimans 2022) by kept parts: logits l
+            become m + guidance (l - m). The logits m follow the negative prompt, in which the kept
+            parts of the new bars are a tritone higher or lower. 1: no guidance; other scales take
+            up to twice the time.
+        lag_bias: for models with a copy head: nats added to the log-probability of copies at the
+            lags 0, 1, … bars; later lags have 0. None: see `decoder.lag_bias`.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    variation: float | None = None
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    max_notes: int | Sequence[int] | bool | None = None
+    avoid_parallels: bool = False
+    guidance: float = 1.0
+    lag_bias: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        check_float("temperature", self.temperature)
+        check_int("top_k", self.top_k, none_means="all tokens")
+        check_float("top_p", self.top_p, above=0, maximum=1)
+        check_float("variation", self.variation, maximum=1, none_means="top_p of all tokens")
+        check_float("min_p", self.min_p, maximum=1)
+        check_float("typical_p", self.typical_p, above=0, maximum=1)
+        if isinstance(self.max_notes, Sequence):
+            for number in self.max_notes:
+                check_int("max_notes", number)
+        elif self.max_notes is not False:
+            check_int("max_notes", self.max_notes, none_means="any number")
+        check_bool("avoid_parallels", self.avoid_parallels)
+        check_float("guidance", self.guidance)
+        if self.lag_bias is not None and not isinstance(self.lag_bias, Sequence):
+            raise ParameterError("lag_bias", self.lag_bias, "expected a list of numbers, or None")
+        for nats in self.lag_bias or ():
+            check_float("lag_bias", nats, minimum=-1000)
+
+    def processors(self) -> list[Processor]:
+        """Return the logits processors of these parameters, in the order in which they apply."""
+        if self.temperature == 0:
+            return [logits_processors.greedy]
+        processors: list[Processor] = []
+        if self.temperature != 1:
+            processors.append(partial(logits_processors.temperature, temperature=self.temperature))
+        if self.top_k is not None:
+            processors.append(partial(logits_processors.top_k, k=self.top_k))
+        if self.variation is not None:
+            processors.append(
+                partial(logits_processors.top_p_of_others, p=self.top_p, variation=self.variation)
+            )
+        elif self.top_p < 1:
+            processors.append(partial(logits_processors.top_p, p=self.top_p))
+        if self.min_p > 0:
+            processors.append(partial(logits_processors.min_p, p=self.min_p))
+        if self.typical_p < 1:
+            processors.append(partial(logits_processors.typical_p, p=self.typical_p))
+        return processors
+
+
+@dataclass(frozen=True)
 class DecodingParams:
-    """How many tokens are decoded, with what engine, and what stays as it is in the prompt.
+    """How many tokens are decoded, with which engine, and what stays as in the prompt.
 
     Attributes:
         total_tokens: tokens in all, the prompt's included, instead of bars.
         max_new_tokens: a limit on the new tokens in both cases; None: no limit.
-        num_samples: continuations of each prompt.
+        num_samples: continuations per prompt.
         batch_size: sequences to compute at a time.
-        seed: decides all random draws. The positional encoding's noise is drawn once for a
-            request: its pieces share it, as one piece keeps it from token to token.
+        seed: of all random draws. The positional encoding's noise is drawn once per request, and
+            its pieces share it.
         engine: `auto`, `eager` or `onnx`, see `make_engine`.
         allow_end: whether the model may end a piece before its length.
         fix_tempo: keep the prompt's last tempo.
         fix_time_signature: keep its last time signature.
-        limit_durations: no note is longer than the longest of its track in the prompt, for tokens
-            that begin and end notes, those of bands.
+        limit_durations: no note is longer than the longest of its track in the prompt, for the
+            tokens of bands, which begin and end notes.
     """
 
     total_tokens: int | None = None
@@ -184,7 +270,7 @@ class DecodingParams:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """What to generate and how; its parts are the only place of the options' defaults.
+    """What to generate and how; its parts hold the defaults of all options.
 
     Attributes:
         piece: what to write.
@@ -201,21 +287,25 @@ class GenerationRequest:
         if decoding.total_tokens is not None:
             if piece.bars is not None:
                 raise UserError("give either bars or length_factor (total_tokens), not both")
-            expected = "expected bars, not length_factor, with it"
-            if piece.chords is not None:
-                raise ParameterError("chords", piece.chords, expected)
-            if piece.ending == "close":
-                raise ParameterError("ending", piece.ending, expected)
+            for name in ("chords", "ending"):
+                if getattr(piece, name) != getattr(PieceParams, name):
+                    expected = "expected bars, not length_factor, with it"
+                    raise ParameterError(name, getattr(piece, name), expected)
         for name in ("total_tokens", "max_new_tokens"):
             if piece.is_whole_piece and getattr(decoding, name) is not None:
                 raise ParameterError(name, getattr(decoding, name), WHOLE_PIECE)
 
     @classmethod
     def of(cls, sampling: SamplingParams | None = None, **options: Any) -> "GenerationRequest":
-        """Return a request of options: fields of `PieceParams` and `DecodingParams`."""
-        names = {each.name for each in fields(DecodingParams)} & options.keys()
-        decoding = DecodingParams(**{name: options.pop(name) for name in names})
-        return cls(PieceParams(**options), sampling or SamplingParams(), decoding)
+        """Return a request of options, fields of the three parts; some may change `sampling`."""
+
+        def own(kind: Any) -> dict[str, Any]:
+            names = {each.name for each in fields(kind)} & options.keys()
+            return {name: options.pop(name) for name in names}
+
+        decoding = DecodingParams(**own(DecodingParams))
+        sampling = replace(sampling or SamplingParams(), **own(SamplingParams))
+        return cls(PieceParams(**options), sampling, decoding)
 
     def options(self) -> dict[str, Any]:
         """Return all options by name."""
@@ -230,23 +320,54 @@ class GenerationRequest:
             return DEFAULT_BARS
         return self.piece.bars
 
+    @property
+    def ends_on_tonic(self) -> bool:
+        """Whether the last chord is the tonic: in closed pieces whose chords are not given."""
+        return self.piece.ending == "close" and self.piece.chords is None
+
     def end_time(self, prompt: Prompt) -> int | None:
-        """Return the musical time at which a continuation ends; None if tokens end it."""
+        """Return the grid step at which a continuation ends; None if tokens end it."""
         if prompt.kept is not None:
             return prompt.kept.conditioning.stop
-        return None if self.bars is None else prompt.end_time + self.bars * prompt.bar_length
+        return None if self.bars is None else prompt.end.step + self.bars * prompt.bar_length
+
+    def progression(self, prompt: Prompt) -> IntArray:
+        """Return grid step and index in `CHORDS` of each chord that is asked for. [N, 2]"""
+        if prompt.kept is not None:
+            return prompt.kept.progression
+        end = self.end_time(prompt)
+        if self.piece.progression is None or end is None:
+            return np.empty((0, 2), np.int64)
+        lines = range(prompt.end.step, end + 1, prompt.bar_length)
+        return schedule(self.piece.progression, lines)
 
     def num_new_tokens(self, prompt: Prompt, model: Transformer) -> int:
-        """Return how many tokens to add at most: `MAX_TOKENS_PER_BAR` for each bar that is asked.
+        """Return how many tokens to add at most: `MAX_TOKENS_PER_BAR` per bar.
 
         Raises:
             UserError: the prompt has `total_tokens` already, or the model's positional encoding is
                 shorter than the prompt and what is to follow.
         """
         num_tokens, longest = len(prompt.tokens), model.position.max_length
-        limit = self._length_limit(prompt, longest)
-        if self.decoding.max_new_tokens is not None:
-            limit = min(limit, self.decoding.max_new_tokens)
+        total = self.decoding.total_tokens
+        if prompt.kept is not None:
+            kept = prompt.kept.conditioning
+            limit = len(kept.ids) - num_tokens
+            if kept.stop is not None:
+                limit = MAX_TOKENS_PER_BAR * int((kept.ids < 0).sum())
+        elif self.bars is not None:
+            limit = self.bars * MAX_TOKENS_PER_BAR
+            if longest is not None:  # fewer bars rather than none
+                limit = max(1, min(limit, longest - num_tokens))
+        else:
+            assert total is not None
+            limit = total - num_tokens
+            if limit <= 0:
+                raise UserError(
+                    f"{prompt.name}: the prompt has {num_tokens} tokens already, of "
+                    f"{total} in all; keep fewer bars of it or generate more tokens"
+                )
+        limit = min(limit, self.decoding.max_new_tokens or limit)
         if longest is not None and num_tokens + limit > longest:
             raise UserError(
                 f"{num_tokens + limit} tokens are more than the max_length={longest} of this "
@@ -254,25 +375,3 @@ class GenerationRequest:
                 "with an encoding without a limit, such as sine_spe, sinusoidal or none"
             )
         return limit
-
-    def _length_limit(self, prompt: Prompt, longest: int | None) -> int:
-        """Return how many tokens the length that is asked for takes at most."""
-        num_tokens = len(prompt.tokens)
-        if prompt.kept is not None:
-            ids = prompt.kept.conditioning.ids
-            if prompt.kept.conditioning.stop is None:
-                return len(ids) - num_tokens
-            return MAX_TOKENS_PER_BAR * int((ids < 0).sum())
-        if self.bars is not None:
-            limit = self.bars * MAX_TOKENS_PER_BAR
-            if longest is not None:  # fewer bars rather than none
-                limit = max(1, min(limit, longest - num_tokens))
-            return limit
-        total = self.decoding.total_tokens
-        assert total is not None
-        if total <= num_tokens:
-            raise UserError(
-                f"{prompt.name}: the prompt has {num_tokens} tokens already, of "
-                f"{total} in all; keep fewer bars of it or generate more tokens"
-            )
-        return total - num_tokens

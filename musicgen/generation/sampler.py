@@ -10,19 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musicgen.generation.candidates import choose, num_candidates
 from musicgen.generation.constraints import ConstrainedGrammar, Constraint, request_constraints
 from musicgen.generation.continuation import Continuation
-from musicgen.generation.decoder import Decoder, GuidedDecoder
-from musicgen.generation.engines import make_engine
-from musicgen.generation.form import lag_biases
-from musicgen.generation.logits_processors import LogitsProcessor, Processor
+from musicgen.generation.decoder import Decoder, GuidedDecoder, lag_biases
+from musicgen.generation.engines import Engine, make_engine
+from musicgen.generation.logits_processors import LogitsProcessor, Processor, draw
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.generation.sampling_params import draw
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.grammar import padded
+from musicgen.tokenization.vocabulary import IntArray
+
+NUM_CANDIDATES = 8
+"""Candidates for rewritten bars that others follow. More fit better, and take longer."""
 
 
 @dataclass(eq=False)
@@ -33,7 +36,7 @@ class GeneratedSequence:
         sample: its number among those of the prompt.
         candidate: its number among those of the sample, see `choose`.
         limit: how many tokens may be added.
-        numbers: uniform in [0, 1), one for each token.
+        numbers: uniform in [0, 1), one per token.
         end: musical time at which it ends, without the token that reaches it; None: at the limit,
             or where the grammar ends it.
         tokens: the new ids.
@@ -132,7 +135,10 @@ class Sampler:
         grammar = self.constrained_grammar(prompts)
         state = grammar.start([prompt.tokens for prompt in prompts]).select(prompt_of)
         history = History([sequence.prompt.tokens for sequence in batch], grammar.pad)
-        processors = self.processors(len(batch))
+        processors = self.processors()
+        stateful = [each for each in processors if isinstance(each, LogitsProcessor)]
+        for processor in stateful:
+            processor.start(len(batch))
         decoder = self.decoder(prompts)
         logits = decoder.prefill(prompts, prompt_of)
         while True:
@@ -159,9 +165,8 @@ class Sampler:
                 index = (~torch.tensor(has_ended)).nonzero()[:, 0]
                 batch = [batch[i] for i in index.tolist()]
                 state, tokens, allowed = state.select(index), tokens[index], allowed[index]
-                for stateful in (decoder, history, *processors):
-                    if hasattr(stateful, "select"):
-                        stateful.select(index)
+                for each in (decoder, history, *stateful):
+                    each.select(index)
             # 6. Step the model.
             logits = decoder.step(tokens, state.positions, allowed)
 
@@ -171,18 +176,14 @@ class Sampler:
         asked = request_constraints(self.request, self.tokenizer, grammar, prompts)
         return ConstrainedGrammar(grammar, asked + self.constraints)
 
-    def processors(self, batch: int) -> list[Processor]:
-        """Return the logits processors of a new batch of `batch` sequences."""
+    def processors(self) -> list[Processor]:
+        """Return the logits processors of a batch."""
         sampling = self.request.sampling
         if self.model.copy_head is not None and sampling.temperature > 0:
             sampling = replace(sampling, temperature=1.0)  # the decoder applies it
         if self.request.piece.is_whole_piece:  # music for kept parts repeats little without it
             sampling = replace(sampling, variation=None)
-        processors = [*sampling.processors(), *self.logits_processors]
-        for processor in processors:
-            if isinstance(processor, LogitsProcessor):
-                processor.start(batch)
-        return processors
+        return [*sampling.processors(), *self.logits_processors]
 
     def decoder(self, prompts: Sequence[Prompt]) -> Decoder | GuidedDecoder:
         """Return what computes the logits of a batch that begins with some of the prompts."""
@@ -201,7 +202,7 @@ class Sampler:
         tokens = np.append(prompt.tokens, np.array(sequence.tokens, dtype=np.int64))
         end = int(self.tokenizer.times(tokens).max()) + 1
         end = min(self.request.end_time(prompt) or end, end)
-        num_bars = -(-(end - prompt.end_time) // prompt.bar_length)
+        num_bars = -(-(end - prompt.end.step) // prompt.bar_length)
         key = NoiseKey((self.request.decoding.seed, RandomStream.PERFORMANCE, sequence.sample))
         score = prompt.perform(prompt.decode(tokens), key.seed)
         return Continuation(prompt, sequence.sample, tokens, score, num_bars)
@@ -243,3 +244,49 @@ def _uniform_numbers(key: NoiseKey) -> Iterator[float]:
     generator = key.generator()
     while True:
         yield from torch.rand(256, generator=generator).tolist()  # one at a time takes longer
+
+
+def num_candidates(prompt: Prompt) -> int:
+    """Return how many candidates a sample has: several, if bars of the piece follow."""
+    bars_follow = prompt.kept is not None and len(prompt.kept.conditioning.following) > 0
+    return NUM_CANDIDATES if bars_follow else 1
+
+
+def choose(engine: Engine, prompt: Prompt, candidates: Sequence[IntArray], key: NoiseKey) -> int:
+    """Draw one of several candidates, ids [L] each, that follow a prompt; return its index.
+
+    The model has drawn the candidates by the tokens before them. Here one is drawn by the
+    probability of the bars after it (sampling-importance resampling, Rubin 1987).
+    """
+    if len(candidates) == 1:
+        return 0
+    likelihoods = log_likelihoods(engine, prompt, candidates)
+    number = torch.rand(1, generator=key.generator(), dtype=torch.float64)
+    return int(draw(likelihoods[None], number))
+
+
+@torch.inference_mode()
+def log_likelihoods(engine: Engine, prompt: Prompt, candidates: Sequence[IntArray]) -> Tensor:
+    """Return the log-probability of the bars after each candidate. [num_candidates]"""
+    assert prompt.kept is not None
+    following, batch = prompt.kept.conditioning.following, len(candidates)
+    coordinates, names = Coordinates(prompt.tokenizer), engine.model.coordinate_names
+    sequences = [np.concatenate([prompt.tokens, candidate, following]) for candidate in candidates]
+    ids = padded(sequences, 0)  # padding after a sequence does not change it
+    columns = [coordinates.of(each, names, bar_length=prompt.bar_length) for each in sequences]
+    tokens = torch.from_numpy(ids).to(engine.device)
+    positions = torch.from_numpy(padded(columns, 0)).to(engine.device)
+    start = len(prompt.tokens) - 1  # the first token whose logits are needed
+    state = None
+    if start:
+        _, state = engine.prefill(tokens[:1, :start], positions[:1, :start])
+        state = state.select(torch.zeros(batch, dtype=torch.long, device=engine.device))
+    logits, _ = engine.model.forward_with_state(
+        tokens[:, start:], positions=positions[:, start:], noise=engine.noise, state=state
+    )
+    first = torch.tensor([len(candidate) for candidate in candidates], device=engine.device)
+    at = first[:, None] + torch.arange(len(following), device=engine.device)
+    log_probabilities = logits[torch.arange(batch, device=engine.device)[:, None], at]
+    log_probabilities = log_probabilities.double().log_softmax(dim=-1)
+    of_tokens = log_probabilities.gather(2, tokens[:, start:].gather(1, at + 1)[..., None])
+    return of_tokens.sum(dim=(1, 2)).cpu()

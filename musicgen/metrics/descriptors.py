@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from musicgen.metrics.style import PROFILES, SIMILARITIES, Profiles, mean_similarity
 from musicgen.metrics.summary import CONFIDENCE, mean_of_valid
 from musicgen.midi import NoteArray, Score, pitched_notes
-from musicgen.midi.key import Key
 
 FloatArray = NDArray[np.float64]
 Sample = tuple[str, Mapping[str, float], Sequence[Profiles]]
@@ -102,17 +101,6 @@ def pitch_class_entropy(score: Score, num_bars: int) -> float:
     sums = windows.sum(axis=-1)
     sums = sums[sums.sum(axis=1) > 0]
     return float(entropy(sums, base=2, axis=1).mean()) if len(sums) else np.nan
-
-
-def in_key_share(score: Score, key: Key | None) -> float:
-    """Return the share of pitched notes in the scale of a key (major or natural minor).
-
-    It is NaN without a key or without pitched notes.
-    """
-    notes = pitched_notes(score)
-    if key is None or not len(notes):
-        return np.nan
-    return float(np.isin(notes["pitch"] % 12, key.scale).mean())
 
 
 def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:

@@ -20,7 +20,7 @@ from musicgen.midi.events import (
     TRACK_NAME,
     number_bytes,
 )
-from musicgen.midi.io import dumps
+from musicgen.midi.io import SLOWEST, open_events
 from musicgen.midi.score import NOTE, IntArray, NoteArray, Score, Track, names_drums
 from musicgen.midi.tracks import (
     CENTRE,
@@ -32,7 +32,6 @@ from musicgen.midi.tracks import (
     Note,
     TrackState,
     drum_channels,
-    open_file,
 )
 
 MIN_TICKS_PER_BEAT = 24
@@ -75,14 +74,28 @@ class FileTrack(TrackState):
     @classmethod
     def of(cls, track: Track, channel: int, tick: int = 0) -> Self:
         """Return a track without notes, whose program begins at a tick."""
-        new, name = cls(), track.name.encode()
-        new.add(0, OTHER, (META, TRACK_NAME, *number_bytes(len(name)), *name))
+        new = cls()
+        new.add_meta(0, TRACK_NAME, track.name.encode())
         if not track.is_drum:
             new.add(tick, OTHER, (0xC0 | channel, track.program))
         return new
 
     def add(self, tick: int, order: int, event: Iterable[int]) -> None:
         self.after.append((tick, order, bytes(event)))
+
+    def add_meta(self, tick: int, kind: int, value: bytes) -> None:
+        self.add(tick, OTHER, (META, kind, *number_bytes(len(value)), *value))
+
+    def add_changes(self, score: Score) -> None:
+        """Add the time signatures, tempi and markers of a score."""
+        for tick, numerator, denominator in score.time_signatures:
+            value = bytes([numerator, denominator.bit_length() - 1, 24, 8])
+            self.add_meta(tick, TIME_SIGNATURE, value)
+        for tick, bpm in score.tempos.tolist():
+            microseconds = int(60e6 / max(bpm, SLOWEST) + 0.5)
+            self.add_meta(tick, TEMPO_CHANGE, microseconds.to_bytes(3, "big"))
+        for marker in score.markers:
+            self.add_meta(marker.tick, MARKER, marker.text.encode())
 
     def add_notes(self, channel: int, notes: Iterable[Note]) -> None:
         for onset, duration, pitch, velocity in notes:
@@ -138,7 +151,7 @@ def extend(
     Raises:
         UserError: the file cannot be extended: says why.
     """
-    file = open_file(data)
+    file = open_events(data)
     if file.ticks_per_beat < MIN_TICKS_PER_BEAT:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
     cut = end if cut is None else cut
@@ -158,9 +171,7 @@ def extend(
     bars = np.array(pedal_bars, np.int64).reshape(-1, 4)
     bars[:, :2] = move(bars[:, :2])
     _play(placed, bars.tolist())
-    for event in open_file(dumps(replace(music, tracks=[]))).tracks[0].events:
-        if event.meta[0] in (TEMPO_CHANGE, TIME_SIGNATURE, MARKER):
-            file_tracks[0].add(event.tick, OTHER, event.message)
+    file_tracks[0].add_changes(music)
     added = [file_track for _, (file_track, _) in placed if file_track not in file_tracks]
     return as_file(file, [*file_tracks, *added])
 

@@ -4,6 +4,7 @@ import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib import import_module
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -27,7 +28,7 @@ from musicgen.midi.score import (
     notes_from,
     sort_notes,
 )
-from musicgen.midi.tracks import file_parts, open_file
+from musicgen.midi.tracks import MidiFile, file_parts, open_file
 from musicgen.package_data import own_or_example
 from musicgen.plugins import reader, suffixes
 from musicgen.text import pluralize
@@ -35,7 +36,7 @@ from musicgen.validation import check_int
 
 SAMPLE_RATE = 44_100  # Hz
 MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi", ".smf"})
-_SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
+SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
 
 
 def read(path: str | Path, *, repeats: bool = False) -> Score:
@@ -50,8 +51,14 @@ def read(path: str | Path, *, repeats: bool = False) -> Score:
     return read_with_data(path, repeats=repeats)[0]
 
 
-def read_with_data(path: str | Path, *, repeats: bool = False) -> tuple[Score, bytes]:
-    """Read a file as `read` does; also return it as the bytes of a MIDI file."""
+def read_with_data(
+    path: str | Path, *, repeats: bool = False, keep_events: bool = False
+) -> tuple[Score, bytes]:
+    """Read a file as `read` does; also return it as the bytes of a MIDI file.
+
+    Args:
+        keep_events: see `loads`.
+    """
     path = Path(path)
     if not path.is_file():
         path = own_or_example(path)
@@ -66,10 +73,10 @@ def read_with_data(path: str | Path, *, repeats: bool = False) -> tuple[Score, b
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a MIDI file") from None
     with errors_name(path):
-        return loads(data), data
+        return loads(data, keep_events=keep_events), data
 
 
-def loads(data: bytes) -> Score:
+def loads(data: bytes, *, keep_events: bool = False) -> Score:
     """Return the `Score` in the bytes of a MIDI file; raise `UserError` if it cannot be read.
 
     - Each channel and program of a file's track becomes a track of the Score. A channel without a
@@ -79,8 +86,11 @@ def loads(data: bytes) -> Score:
     - A note without a note-off gets an end, see `length_without_end`.
 
     `Score.repairs` lists what was changed.
+
+    Args:
+        keep_events: read event by event, which takes longer, and keep the events for `open_events`.
     """
-    file = scan_file(data) or open_file(data)
+    file = (None if keep_events else scan_file(data)) or open_events(data)
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
     events = (each for track in file.tracks for each in track.metas)
     for tick, kind, value in sorted(events, key=itemgetter(0)):
@@ -108,6 +118,15 @@ def loads(data: bytes) -> Score:
     )
 
 
+@lru_cache(maxsize=16)
+def open_events(data: bytes) -> MidiFile:
+    """Return the events of a file, in which all notes have ended; they must not be changed.
+
+    The last files stay in memory: a prompt and its continuations need the events of one file.
+    """
+    return open_file(data)
+
+
 def write(score: Score, path: str | Path) -> None:
     """Write a standard MIDI file (format 1) atomically, creating its folder. See `dumps`."""
     write_bytes(path, dumps(score))
@@ -133,7 +152,7 @@ def dumps(score: Score) -> bytes:
         new.notes = symusic.Note.from_numpy(*columns)
         out.tracks.append(new)
     for tick, bpm in score.tempos.tolist():
-        out.tempos.append(symusic.Tempo(tick, qpm=max(bpm, _SLOWEST)))
+        out.tempos.append(symusic.Tempo(tick, qpm=max(bpm, SLOWEST)))
     for signature in score.time_signatures:
         out.time_signatures.append(symusic.TimeSignature(*signature))
     for tick, fifths in score.key_signatures:

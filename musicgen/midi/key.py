@@ -14,6 +14,9 @@ _PROFILES = {
     True: (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88),
     False: (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17),
 }
+# A signature of C is ignored if the share of notes in the key that the notes have exceeds the share
+# in C by more than this. So it is in 72 of 120 songs of POP909 with this signature.
+_CONTRADICTION = 0.2
 _LETTERS = "FCGDAEB"  # ascending fifths
 _FIFTHS = [letter + sign for sign in ("b", "", "#") for letter in _LETTERS]  # F flat to B sharp
 
@@ -100,6 +103,30 @@ def find_key(notes: NoteArray, fifths: int | None = None) -> Key | None:
         has_signature = np.array([(key.fifths - fifths) % 12 == 0 for key in KEYS])
         fits = np.where(has_signature, fits, -np.inf)
     return KEYS[int(np.argmax(fits))]
+
+
+def in_key_share(score: Score, key: Key | None) -> float:
+    """Return the share of pitched notes in the scale of a key (major or natural minor).
+
+    It is NaN without a key or without pitched notes.
+    """
+    notes = pitched_notes(score)
+    if key is None or not len(notes):
+        return np.nan
+    return float(np.isin(notes["pitch"] % 12, key.scale).mean())
+
+
+def final_key(score: Score) -> Key | None:
+    """Return the key at the end of a score, one of the two of its key signature if it has one.
+
+    A signature of C is ignored if the notes contradict it: sequencers write C if no key is set.
+    """
+    notes = pitched_notes(score)
+    fifths = score.key_signatures[-1].fifths if score.key_signatures else None
+    if fifths == 0:
+        shares = [in_key_share(score, key) for key in (find_key(notes), Key(0, major=True))]
+        fifths = None if shares[0] - shares[1] > _CONTRADICTION else 0
+    return find_key(notes, fifths)
 
 
 def note_names(score: Score) -> tuple[str, ...] | None:

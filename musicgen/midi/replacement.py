@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from musicgen.errors import UserError
-from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, number_bytes, read_text
+from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, read_text
 from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
+from musicgen.midi.io import open_events
 from musicgen.midi.score import Marker, Score
-from musicgen.midi.tracks import WHEEL, MidiFile, Note, TrackState, file_parts, open_file
+from musicgen.midi.tracks import WHEEL, MidiFile, Note, TrackState, file_parts
 
 
 def replace_notes(
@@ -29,16 +30,14 @@ def replace_notes(
     Raises:
         UserError: there are too few channels for the new tracks.
     """
-    file = open_file(data)
+    file = open_events(data)
     replacement = _Replacement(file, span, keeps_pedal)
     replacement.write_notes(old, new)
     kept = set[Marker]()
     for number in range(len(file.tracks)):
         kept |= replacement.keep_events(number, new.markers)
     for tick, text in sorted({*new.markers} - kept):
-        value = text.encode()
-        message = (META, MARKER, *number_bytes(len(value)), *value)
-        replacement.tracks[0].add(tick, OTHER, message)
+        replacement.tracks[0].add_meta(tick, MARKER, text.encode())
     return as_file(file, replacement.tracks)
 
 

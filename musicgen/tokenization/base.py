@@ -15,6 +15,7 @@ from musicgen.errors import WRONG_SETTINGS, UserError, errors_name
 from musicgen.files import read_json, write_json
 from musicgen.tokenization.augmentation import Augmentation
 from musicgen.tokenization.codec import Codec
+from musicgen.tokenization.constraints import Constraint
 from musicgen.tokenization.crops import Crops
 from musicgen.tokenization.part_order import PartOrder
 from musicgen.validation import check_schema
@@ -62,6 +63,17 @@ class Tokenizer(Codec):
     def part_order(self) -> PartOrder:
         """The orders in which the parts of a bar may stand."""
         return PartOrder()
+
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        """Return what a request asks of the tokens after each prompt; by default nothing.
+
+        The first constraints have priority, see `ConstrainedGrammar`.
+
+        Args:
+            request: a `GenerationRequest`.
+            prompts: the `Prompt` of each sequence.
+        """
+        return []
 
     def settings(self) -> dict[str, Any]:
         """Return plain data that rebuilds the tokenizer: `type(t)(**t.settings())`.

@@ -65,6 +65,7 @@ class Grammar(ABC, Generic[S]):
     """
 
     num_instruments = 0  # of which one can say how many notes sound at once
+    holds_last_chord = False  # whether closed pieces end with their last bar, not in it
 
     def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range]) -> None:
         """Number the families of tokens.

@@ -18,6 +18,7 @@ NUM_FOLLOWING_BARS = 2
 """Number of following bars that decide which candidate for rewritten bars is taken."""
 
 NO_TOKENS = np.empty(0, np.int64)
+FREE = -1  # in place of tokens that the model writes
 
 
 class ConditioningTokens(NamedTuple):

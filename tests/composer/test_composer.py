@@ -19,7 +19,6 @@ from musicgen.composer.grooves import PARTS
 from musicgen.composer.harmony import Chord, close_voicing, lead_basses, scale_over, spell
 from musicgen.composer.songs import compose_song
 from musicgen.composer.texture import TEXTURES
-from musicgen.metrics.descriptors import in_key_share
 from musicgen.metrics.repeated_bars import (
     bar_notes,
     bar_similarities,
@@ -28,7 +27,7 @@ from musicgen.metrics.repeated_bars import (
 )
 from musicgen.metrics.style import style_similarity
 from musicgen.midi import NOTE, Score, dumps, find_music, pitched_notes
-from musicgen.midi.key import Key, find_key
+from musicgen.midi.key import Key, find_key, in_key_share
 from musicgen.tokenization.chords.symbols import INTERVALS, QUALITIES, ROOTS, chord_index
 
 seeds = st.integers(0, 2**40)

@@ -3,7 +3,7 @@
 import pytest
 
 from musicgen.evaluation.generated_files import explain_figures, write_manifest
-from musicgen.midi import Marker, Score, Track, notes_from, write
+from musicgen.midi import Marker, Score, Track, io, notes_from, write
 from musicgen.report import ReportPiece, render_report
 from tests.generation.builders import music_model
 from tests.tokenizers import frozen_tokenizers
@@ -39,6 +39,26 @@ def test_the_report_has_the_chords_that_the_model_read(tmp_path, bars, markers, 
     assert shown.prompt_end == 960 * bars
     before = [(m.tick, m.text) for m in shown.score.markers if m.tick < shown.prompt_end]
     assert before == expected
+
+
+def test_a_continuation_reads_its_prompt_once_and_what_it_wrote_once(tmp_path, monkeypatch):
+    parsed = []
+
+    def counted(parse):
+        return lambda data: parsed.append(data) or parse(data)
+
+    io.open_events.cache_clear()
+    for name in "scan_file", "open_file":
+        monkeypatch.setattr(io, name, counted(getattr(io, name)))
+    write(piece(), path := tmp_path / "song.mid")
+    model = music_model(frozen_tokenizers()["songs"], "auto")
+    for options in ({"prompt_bars": 2, "bars": 1}, {"rewrite": "2"}):
+        parsed.clear()
+        (done,) = model.generate(path, **options)
+        written = done.midi_file()
+        write_manifest(tmp_path, {"song_0.mid": (done, written)}, {}, {}, [])
+        read = [] if "rewrite" in options else [path.read_bytes()]  # the events are known
+        assert parsed == [*read, written.data]
 
 
 def test_the_report_says_what_its_figures_mean():

@@ -17,7 +17,7 @@ from musicgen.evaluation.references import default_measure, find_original, open_
 from musicgen.evaluation.style import PARTS
 from musicgen.files import read_csv, write_bytes
 from musicgen.generation.continuation import Continuation, KeepPrompt
-from musicgen.generation.make_prompt import make_prompt
+from musicgen.generation.prompt import make_prompt
 from musicgen.metrics.style import (
     ANCHORS,
     PROFILES,
@@ -95,7 +95,7 @@ def generate(
         tracks = []
         for track in prompt.piece.tracks:
             notes = track.notes.copy()
-            notes["onset"] += moved * (notes["onset"] >= prompt.end_tick)
+            notes["onset"] += moved * (notes["onset"] >= prompt.end.tick)
             tracks.append(replace(track, notes=notes))
         tokens = tokenizer.encode(replace(prompt.piece, tracks=tracks))
         decoded = tokenizer.decode(tokens)

@@ -12,8 +12,8 @@ from mido.midifiles.meta import encode_variable_int
 
 from musicgen.attention import ELU, LinearAttention
 from musicgen.composer import compose_groove, compose_pop
-from musicgen.generation.make_prompt import make_prompt
 from musicgen.generation.model import MusicModel
+from musicgen.generation.prompt import make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.models import Transformer

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from musicgen.generation.constraints import base
-from musicgen.generation.constraints.build import progressions
+from musicgen.generation import constraints
 from musicgen.generation.sampler import Sampler
 from musicgen.tokenization import REMI, TIME_SIGNATURES
 from tests.generation.builders import SCORES, music_model
@@ -64,7 +63,7 @@ def test_a_token_is_left_whatever_chords_are_asked_for(tokenizer, monkeypatch):
     def ignored(allowed, masks):
         raise AssertionError("a constraint left no token")
 
-    monkeypatch.setattr(base, "_narrowed_where_possible", ignored)
+    monkeypatch.setattr(constraints, "_narrowed_where_possible", ignored)
     model, num_chords = music_model(tokenizer, "auto"), 0
     is_song = tokenizer is SONGS
     music = accompanied() if is_song else SCORES["remi"]
@@ -78,7 +77,7 @@ def test_a_token_is_left_whatever_chords_are_asked_for(tokenizer, monkeypatch):
             prompt = model.prompt(source, prompt_bars=bars, request=request)
         sampler = Sampler(model.model, tokenizer, request)
         tokens = walk(tokenizer, sampler, prompt, rng, 100)
-        (asked,) = progressions(request, [prompt])
+        asked = request.progression(prompt)
         start, end = asked[0, 0], request.end_time(prompt)
         found = chords_in(tokenizer, tokens)
         in_force = next((chord for step, chord in found[::-1] if step < start), None)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from musicgen.generation.candidates import NUM_CANDIDATES, choose, log_likelihoods
 from musicgen.generation.engines import Engine
+from musicgen.generation.sampler import NUM_CANDIDATES, choose, log_likelihoods
 from musicgen.random import NoiseKey
 from musicgen.tokenization.coordinates import Coordinates
 from tests.generation.builders import music_model

@@ -14,10 +14,9 @@ from scipy.io import wavfile
 from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine
-from musicgen.generation.make_prompt import empty_prompt, make_prompt
-from musicgen.generation.request import GenerationRequest
+from musicgen.generation.prompt import empty_prompt, make_prompt
+from musicgen.generation.request import GenerationRequest, SamplingParams
 from musicgen.generation.sampler import Sampler
-from musicgen.generation.sampling_params import SamplingParams
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.position import Learnable, RoPE
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
@@ -46,13 +45,13 @@ def notes_before(score, tick):
 
 def test_prompt_stays_in_front_unchanged_and_the_rest_is_grammatical(tokenizer):
     prompt = make_prompt(tokenizer, SCORES[tokenizer.name], "p", 3)
-    assert prompt.end_tick == 3 * 4 * 480
+    assert prompt.end.tick == 3 * 4 * 480
     original = tokenizer.decode(tokenizer.encode(SCORES[tokenizer.name]))
     first = min(int(t.notes["onset"].min()) for t in original.tracks if len(t.notes))
     start = first // 1920 * 1920
-    expected = notes_before(original.clip(start, original.end + 1), prompt.end_tick)
+    expected = notes_before(original.clip(start, original.end + 1), prompt.end.tick)
     for continuation in run(tokenizer, prompts=[prompt], num_samples=3):
-        assert notes_before(continuation.score, prompt.end_tick) == expected
+        assert notes_before(continuation.score, prompt.end.tick) == expected
         tokenizer.grammar().start(torch.from_numpy(continuation.tokens)[None])
         encoded = tokenizer.encode(tokenizer.decode(continuation.tokens))
         assert np.array_equal(encoded[: len(prompt.tokens)], prompt.tokens)
@@ -93,7 +92,7 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
     for bars in (1, 2):
         (done,) = run(tokenizer, bars=bars)
         times = tokenizer.times(done.tokens)
-        assert done.prompt.end_time <= times.max() < (2 + bars) * done.prompt.bar_length
+        assert done.prompt.end.step <= times.max() < (2 + bars) * done.prompt.bar_length
         assert notes_before(done.score, (2 + bars) * 1920) == notes_before(done.score, 10**9)
     if tokenizer.name == "remi":
         assert (done.tokens == tokenizer.vocabulary.id("Bar")).sum() == 2 + bars
@@ -226,7 +225,7 @@ def test_a_closed_piece_ends_in_its_last_bar(tokenizer, bars):
         assert done.tokens.tolist().index(eos) == len(done.tokens) - 1
         tokenizer.grammar().start(done.tokens[None])
         times = tokenizer.times(done.tokens)
-        assert (bars - 1) * done.prompt.bar_length <= times[-1] - done.prompt.end_time
+        assert (bars - 1) * done.prompt.bar_length <= times[-1] - done.prompt.end.step
         # No note that begins in it sounds after it: the longest of REMI lasts a bar.
         assert 0 < done.new_score.end <= bars * 1920
     (done,) = run(tokenizer, bars=8, max_new_tokens=9, ending="close")

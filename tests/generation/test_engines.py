@@ -14,7 +14,7 @@ from musicgen.export import cached
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_bytes
 from musicgen.generation import engines
-from musicgen.generation.engines import Engine, cuda_graph, make_engine, onnx_runtime
+from musicgen.generation.engines import Engine, make_engine, onnx_runtime, torch_engines
 from musicgen.models import Transformer
 from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
@@ -175,7 +175,7 @@ def test_buffers_of_a_cuda_graph_hold_every_part_of_a_state(settings):
     model = build(pair("none", "favor", settings))
     _, state = model.forward_with_state(tokens(3, 9))
     _, other = model.forward_with_state(tokens(2, 12).flip(1))
-    cuda_graph._copy(other, state)
+    torch_engines._copy(other, state)
     following = tokens(3, 1)
     # Of as many rows, as rounding depends on their number.
     expected, _ = model.forward_with_state(following, state=other.select(torch.tensor([0, 1, 0])))

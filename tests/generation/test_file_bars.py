@@ -5,7 +5,7 @@ import io
 import mido
 import pytest
 
-from musicgen.generation.make_prompt import make_prompt
+from musicgen.generation.prompt import make_prompt
 from musicgen.midi import loads
 from musicgen.tokenization import REMI, TIME_SIGNATURES, Groove2Groove
 from tests.generation.builders import BAR, BEAT, PromptFile, metre, music_model, notes, scale
@@ -38,14 +38,14 @@ TOKENIZERS = [
 def test_a_prompt_ends_at_a_bar_line_of_the_file_and_of_the_tokens(tokenizer, track, bars, end):
     data = PromptFile([track]).data()
     prompt = make_prompt(tokenizer, loads(data), "song", bars, data)
-    assert prompt.source.end_tick == end
-    assert prompt.end_time % prompt.bar_length == 0
+    assert prompt.end.file_tick == end
+    assert prompt.end.step % prompt.bar_length == 0
     onsets = [tick for tick, event in track if event[0] >> 4 == 9 and event[2] and tick < end]
     assert prompt.score.num_notes == len(onsets)
     # From the last note to the end, time passes as in the file; behind it may be silence.
-    rest = prompt.end_tick - int(prompt.score.notes["onset"].max())
+    rest = prompt.end.tick - int(prompt.score.notes["onset"].max())
     assert rest == (4 * BEAT if end == 5 * BEAT else end - max(onsets))
-    assert prompt.end_time < 12 * 4 * tokenizer.steps_per_beat
+    assert prompt.end.step < 12 * 4 * tokenizer.steps_per_beat
 
 
 def test_a_metre_that_the_model_cannot_write_is_named_before():

@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
+from musicgen.generation.decoder import CONTRAST, RETURN, form_biases, lag_bias, lag_biases
 from musicgen.generation.engines import Engine
-from musicgen.generation.form import CONTRAST, RETURN, form_biases, lag_bias, lag_biases
-from musicgen.generation.make_prompt import make_prompt
-from musicgen.generation.request import GenerationRequest
+from musicgen.generation.prompt import make_prompt
+from musicgen.generation.request import GenerationRequest, SamplingParams
 from musicgen.generation.sampler import Sampler
-from musicgen.generation.sampling_params import SamplingParams
 from tests.generation.builders import SCORES, TOKENIZERS, run, small_model
 
 MAX_LAG = 7

@@ -56,7 +56,7 @@ def write(score, tokenizer=CHORALE, **options):
         if piece.prompt.kept:
             source = dataclasses.replace(piece.prompt.source, data=dumps(score))
             prompt = dataclasses.replace(piece.prompt, source=source)
-            data, _, notice = dataclasses.replace(piece, prompt=prompt).midi_file()
+            data, _, notice, _ = dataclasses.replace(piece, prompt=prompt).midi_file()
             same = dataclasses.replace(file, key_signatures=score.key_signatures)
             assert (loads(data), notice) == (same, "")
     return pieces, files
@@ -126,7 +126,7 @@ def test_a_tune_alone_gets_new_tracks():
 def test_first_bars_of_the_other_voices_are_kept_on_request():
     score = song()
     (piece,), (file,) = write(score, keep="soprano", prompt_bars=2)
-    assert (piece.prompt.end_time, piece.midi_file().prompt_end) == (24, 2 * BAR)
+    assert (piece.prompt.end.step, piece.midi_file().prompt_end) == (24, 2 * BAR)
     held = CHORALE.decode(CHORALE.encode(score))
     assert piece.score.tracks != held.tracks
     for track, own in zip(piece.score.tracks, held.tracks, strict=True):

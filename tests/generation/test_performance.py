@@ -8,7 +8,7 @@ import pytest
 
 import musicgen
 from musicgen.errors import UserError
-from musicgen.generation.performance import BarMap, Performance
+from musicgen.generation.performance import Performance
 from musicgen.midi import Score, Track, loads, notes_from
 from musicgen.midi.extension import repeat_pedal
 from musicgen.midi.tracks import open_file
@@ -20,10 +20,9 @@ STEP = BEAT // 4
 
 def performance_of(played: Score, num_bars: int, written: Score | None = None, **options):
     bars = np.arange(num_bars + 1) * 16
-    bar_map = BarMap(bars * STEP, bars, bars, steps_per_beat=4)
     roles = list(range(len(played.tracks)))
-    options = {"has_kept": False, "has_deviations": True} | options
-    return Performance.of(played, written or played, roles, bar_map, **options)
+    options = {"has_kept": False} | options
+    return Performance.of(played, written or played, roles, (bars * STEP, bars), bars, 4, **options)
 
 
 def piano(rows, name="Piano", is_drum=False) -> Score:
@@ -99,7 +98,7 @@ def test_flat_stays_flat_and_the_grid_stays_the_grid(seed):
 def test_notated_notes_between_the_steps_are_no_deviations():
     def deviations(score):
         prompt = musicgen.load("songs-small").prompt(score, prompt_bars=2)
-        return prompt.playback.performance.notes["deviation"]
+        return prompt.source.performance.notes["deviation"]
 
     beats = [BEAT * beat for beat in range(8)]
     rows = [

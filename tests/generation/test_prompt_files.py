@@ -49,7 +49,7 @@ def parse(data: bytes, file: PromptFile) -> mido.MidiFile:
 
 @pytest.mark.parametrize("title", FILES)
 def test_a_prompt_keeps_its_bytes_and_the_continuation_begins_at_its_end(done, title):
-    file, (continuation, (data, end, notice)) = FILES[title], done[title]
+    file, (continuation, (data, end, notice, _)) = FILES[title], done[title]
     assert notice == ""
     old, new = file.tracks, chunks(data)
     assert end % file.beat == 0
@@ -91,7 +91,7 @@ def test_a_prompt_keeps_its_bytes_and_the_continuation_begins_at_its_end(done, t
 @pytest.mark.parametrize("title", [title for title, file in FILES.items() if file.bars is None])
 def test_a_whole_prompt_keeps_all_its_events(done, title):
     """Only ends of notes may move, to where a key is struck again."""
-    file, (_, (data, end, _)) = FILES[title], done[title]
+    file, (_, (data, end, *_)) = FILES[title], done[title]
     tracks = parse(file.data(), file).tracks
     for old, track in zip(tracks, parse(data, file).tracks, strict=False):
         for tick, message in timed(old):
@@ -112,7 +112,7 @@ PARTS = {  # for the added notes, their track in the file and their channel, wit
 
 @pytest.mark.parametrize("title", PARTS)
 def test_notes_go_to_the_part_of_their_role(done, title):
-    _, (data, end, _) = done[title]
+    _, (data, end, *_) = done[title]
     found, programs = set(), {}
     for number, track in enumerate(parse(data, FILES[title]).tracks):
         for tick, message in timed(track):

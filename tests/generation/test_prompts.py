@@ -8,8 +8,8 @@ import pytest
 
 from musicgen.composer import compose_pop
 from musicgen.errors import UserError
-from musicgen.generation.make_prompt import make_prompt
-from musicgen.generation.sampling_params import SamplingParams
+from musicgen.generation.prompt import make_prompt
+from musicgen.generation.request import SamplingParams
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.midi.key import key_fifths
 from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove
@@ -36,8 +36,8 @@ def test_a_prompt_ends_where_its_bar_does(num_bars, end_beat, last_bar):
     notes = notes_from([(beat * BEAT, BEAT, 60 + beat, 64) for beat in range(13)])
     score = Score(BEAT, [Track("Piano", notes=notes)], time_signatures=METRE_CHANGES)
     prompt = make_prompt(REMI(time_signatures=TIME_SIGNATURES), score, "waltz", num_bars)
-    assert prompt.end_time == 4 * end_beat
-    assert prompt.end_tick == end_beat * prompt.score.ticks_per_beat
+    assert prompt.end.step == 4 * end_beat
+    assert prompt.end.tick == end_beat * prompt.score.ticks_per_beat
     assert prompt.bar_length == last_bar
     assert prompt.score.num_notes == end_beat
 
@@ -160,7 +160,7 @@ def continued(tmp_path):
 
 @pytest.mark.parametrize("kind", READERS)
 def test_a_tempo_begins_behind_the_prompt_and_stays(continued, kind):
-    piece, (data, end, _) = continued(kind, "tempo changes", tempo=91.5)
+    piece, (data, end, *_) = continued(kind, "tempo changes", tempo=91.5)
     assert end == 2 * BAR
     tempi = [tuple(row) for row in loads(data).tempos.tolist()]
     assert [round(bpm, 1) for tick, bpm in tempi if tick < 2 * BAR] == [90, 180.5]
@@ -180,7 +180,7 @@ def test_the_model_reads_the_prompt_at_its_tempo_and_may_change_it_if_told(conti
 
 def test_programs_begin_behind_the_prompt(continued):
     given = {"bass": "Acoustic Bass", "Piano": 4, "Strings": 48, "Guitar": "24"}
-    piece, (data, end, _) = continued("groove2groove", "band", None, program=given, seed=3)
+    piece, (data, end, *_) = continued("groove2groove", "band", None, program=given, seed=3)
     changes = {}
     for track in mido.MidiFile(file=io.BytesIO(data)).tracks:
         for tick, message in timed(track):

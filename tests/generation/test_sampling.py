@@ -3,7 +3,8 @@ import torch
 
 from musicgen.errors import UserError
 from musicgen.generation.decoder import check_finite
-from musicgen.generation.sampling_params import SamplingParams, draw
+from musicgen.generation.logits_processors import draw
+from musicgen.generation.request import SamplingParams
 
 THREE, FOUR = (0.5, 0.3, 0.2), (1 / 2, 1 / 4, 1 / 8, 1 / 8)
 NO_TOKENS = torch.empty(1, 0, dtype=torch.long)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from musicgen.composer import compose_pop
-from musicgen.metrics.descriptors import in_key_share
 from musicgen.midi import Score, Track, notes_from, pitched_notes
-from musicgen.midi.key import Key, find_key, key_fifths, spelling
+from musicgen.midi.key import Key, find_key, in_key_share, key_fifths, spelling
 
 RANDOM = np.random.default_rng(0).integers(21, 109, (5, 40)).tolist()
 

@@ -3,12 +3,11 @@
 import numpy as np
 import torch
 
-from musicgen.generation.constraints import ConstrainedGrammar
-from musicgen.generation.constraints.end import end_constraints
-from musicgen.generation.constraints.parallels import NoParallels
+from musicgen.generation.constraints import ConstrainedGrammar, end_constraints
 from musicgen.metrics.part_writing import part_writing
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import Chorale
+from musicgen.tokenization.chorale.constraints import NoParallels
 from musicgen.tokenization.chorale.frames import score_of_frames
 
 chorale, leading_chorale = Chorale(), Chorale(lead_probability=0.5)

@@ -4,12 +4,10 @@ import torch
 
 from musicgen.composer import compose_groove, compose_pop
 from musicgen.errors import UserError
-from musicgen.generation.constraints import ConstrainedGrammar
-from musicgen.generation.constraints.chords import REMIChords
-from musicgen.generation.constraints.end import end_constraints
-from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
+from musicgen.generation.constraints import ConstrainedGrammar, end_constraints
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove
+from musicgen.tokenization.bar_constraints import FixedTempo, FixedTimeSignature, REMIChords
 from tests.contracts.test_tokenizers import TINY
 from tests.tokenization.conftest import random_walk
 

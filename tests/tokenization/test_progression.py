@@ -5,12 +5,10 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.generation.constraints import ConstrainedGrammar
-from musicgen.generation.constraints.chords import REMIChords
-from musicgen.generation.constraints.end import EndBy
-from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
+from musicgen.generation.constraints import ConstrainedGrammar, EndBy
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import REMI, TIME_SIGNATURES
+from musicgen.tokenization.bar_constraints import FixedTempo, FixedTimeSignature, REMIChords
 from musicgen.tokenization.chords.progression import parse_chord, parse_progression, schedule
 from musicgen.tokenization.chords.symbols import CHORDS
 from tests.tokenization.conftest import random_walk

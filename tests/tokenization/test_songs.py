@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.generation.constraints import ConstrainedGrammar
-from musicgen.generation.constraints.end import end_constraints
+from musicgen.generation.constraints import ConstrainedGrammar, end_constraints
 from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import Songs
 from musicgen.tokenization.chords.symbols import ROOTS

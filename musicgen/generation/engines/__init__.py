@@ -8,13 +8,10 @@ from typing import Any
 import torch
 
 from musicgen.errors import ParameterError
-from musicgen.generation.engines.cuda_graph import CudaGraphEngine
-from musicgen.generation.engines.eager import Engine
 from musicgen.generation.engines.onnx_runtime import NUM_STEPS_TO_EXPORT, OnnxEngine
+from musicgen.generation.engines.torch_engines import CudaGraphEngine, Engine
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
-
-__all__ = ["CudaGraphEngine", "Engine", "OnnxEngine", "make_engine"]
 
 ENGINES = ("auto", "eager", "onnx")
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")  # of the extra `onnx`
@@ -31,10 +28,10 @@ def make_engine(
 
     Args:
         model, noise: as for `Engine`.
-        engine: `eager` takes torch as it is; `onnx` ONNX Runtime, on a CPU, for a state of fixed
-            size. `auto` takes that where it can, after as many steps as repay the making of a graph
-            where there is none yet, and a CUDA graph on an NVIDIA GPU.
-        warn: called with one line if what `auto` takes fails; decoding then goes on without.
+        engine: `eager` is torch alone; `onnx` is ONNX Runtime, on a CPU, for a state of fixed
+            size. `auto` uses ONNX Runtime where it can, after as many steps as repay making a graph
+            if there is none yet, and a CUDA graph on an NVIDIA GPU.
+        warn: called with one line if the engine that `auto` uses falls back to eager.
 
     Raises:
         UserError: `onnx` cannot decode this model.

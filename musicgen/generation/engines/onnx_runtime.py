@@ -12,7 +12,7 @@ from torch import Tensor
 
 from musicgen.export.cached import find_graph, make_graph, start_session
 from musicgen.export.step import NEW, RINGS, SLOTS, RecurrentStep
-from musicgen.generation.engines.eager import Engine, first_line
+from musicgen.generation.engines.torch_engines import Engine, first_line
 from musicgen.models import CopySettings, ModelState, Transformer
 from musicgen.random import NoiseKey
 
@@ -116,7 +116,7 @@ class OnnxEngine(Engine):
     Args:
         model, noise: as for `Engine`; on the CPU, in fp32.
         num_eager_steps: steps without a graph before one is made, if there is none yet.
-        warn: called with one line where a graph fails; decoding then runs without. None: raise.
+        warn: called with one line if a graph fails; decoding falls back to eager. None: raise.
 
     Raises:
         UserError: the model's state grows.

@@ -72,6 +72,8 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         limit: maximum number of frames.
     """
 
+    holds_last_chord = True
+
     def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range], limit: int) -> None:
         super().__init__(vocabulary, families)
         self.limit = limit

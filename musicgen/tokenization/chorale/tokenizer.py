@@ -1,13 +1,20 @@
 """Chorale: four voices in sixteenths, one token a voice, as models of Bach's chorales read them."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import compress
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from musicgen.midi import Score, Track
+from musicgen.midi.key import final_key
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.chorale.constraints import (
+    KeptTokens,
+    LastChordOfChorale,
+    NoParallels,
+)
 from musicgen.tokenization.chorale.frames import (
     NUM_VOICES,
     SILENCE,
@@ -19,6 +26,7 @@ from musicgen.tokenization.chorale.frames import (
 )
 from musicgen.tokenization.chorale.grammar import LEADING, ChoraleGrammar
 from musicgen.tokenization.chorale.part_order import ChoralePartOrder
+from musicgen.tokenization.constraints import ROOT, TRIAD, Constraint, tonic_pitches
 from musicgen.tokenization.crops import Crops
 from musicgen.tokenization.quantization_report import QuantizationReport
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
@@ -86,6 +94,22 @@ class Chorale(Tokenizer):
 
     def grammar(self) -> ChoraleGrammar:
         return ChoraleGrammar(self.vocabulary, self.families, self.max_beats * self.steps_per_beat)
+
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
+        constraints: list[Constraint] = []
+        if request.ends_on_tonic:
+            start = [request.end_time(prompt) - self.steps_per_beat for prompt in prompts]
+            keys = [final_key(prompt.score) for prompt in prompts]
+            chord, bass = (tonic_pitches(keys, self.pitches, each) for each in (TRIAD, ROOT))
+            of_voices = np.stack([*(NUM_VOICES - 1) * [chord], bass], axis=1)
+            constraints.append(LastChordOfChorale(grammar, np.array(start), of_voices))
+        if request.piece.is_whole_piece:
+            conditioning = [prompt.kept.conditioning.ids for prompt in prompts]
+            constraints.append(KeptTokens(grammar, conditioning))
+        if request.sampling.avoid_parallels:
+            constraints.append(NoParallels(grammar))
+        return constraints
 
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else find_voice(track.name)

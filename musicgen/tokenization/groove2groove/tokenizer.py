@@ -8,6 +8,13 @@ import numpy as np
 
 from musicgen.midi import DEFAULT_VELOCITY, NOTE, TICKS_PER_BEAT, Score, Track, sort_notes
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.constraints import (
+    Constraint,
+    TargetParts,
+    notes_of_each,
+    target_parts,
+)
+from musicgen.tokenization.groove2groove.constraints import LimitedDurations, MaxNotes
 from musicgen.tokenization.groove2groove.crops import GrooveAugmentation, GrooveCrops
 from musicgen.tokenization.groove2groove.events import (
     LONGEST_SHIFT,
@@ -126,6 +133,22 @@ class Groove2Groove(Tokenizer):
     def grammar(self) -> GrooveGrammar:
         limit = self.max_beats * STEPS_PER_BEAT
         return GrooveGrammar(self.vocabulary, self.families, self._max_durations, limit)
+
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
+        # Only the file's instruments.
+        targets = target_parts(grammar.num_instruments, [prompt.targets for prompt in prompts])
+        constraints: list[Constraint] = [TargetParts(grammar, "NoteOn", targets)]
+        if max_notes := request.sampling.max_notes:  # prompts may have more
+            constraints.append(MaxNotes(grammar, notes_of_each(grammar, max_notes)))
+        if request.decoding.limit_durations:
+            longest = np.zeros((len(prompts), grammar.num_instruments), np.int64)
+            for of_prompt, prompt in zip(longest, prompts, strict=True):
+                for number, track in enumerate(prompt.score.tracks):
+                    of_prompt[number] = track.notes["duration"].max(initial=0)
+            longest //= TICKS_PER_BEAT // STEPS_PER_BEAT
+            constraints.append(LimitedDurations(grammar, longest))
+        return constraints
 
     def find_track(self, track: Track) -> int | None:
         return find_instrument(track, self.instruments)

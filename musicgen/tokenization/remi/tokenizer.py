@@ -1,13 +1,15 @@
 """REMI: piano as bars, positions and notes (Huang & Yang 2020; used by Liutkus et al. 2021)."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import TICKS_PER_BEAT, Score, Track
+from musicgen.tokenization.bar_constraints import REMIChords, bar_constraints
 from musicgen.tokenization.bars import Events, InBars, sorted_tokens
+from musicgen.tokenization.constraints import Constraint
 from musicgen.tokenization.instruments import Instrument
 from musicgen.tokenization.overlaps import GridNotes, remove_overlaps
 from musicgen.tokenization.quantization import find_changes, nearest_bin, parse_bins
@@ -79,6 +81,11 @@ class REMI(InBars):
 
     def grammar(self) -> REMIGrammar:
         return REMIGrammar(self)
+
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
+        chords = REMIChords(grammar, [request.progression(prompt) for prompt in prompts])
+        return bar_constraints(grammar, request, prompts, self.pitches, [chords])
 
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0

@@ -8,13 +8,26 @@ import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import TICKS_PER_BEAT, Score, Track
+from musicgen.tokenization.bar_constraints import bar_constraints
 from musicgen.tokenization.bars import FIFTHS, Events, InBars, sorted_tokens
+from musicgen.tokenization.constraints import (
+    Constraint,
+    TargetParts,
+    notes_of_each,
+    target_parts,
+)
 from musicgen.tokenization.crops import CropsWithHeader
 from musicgen.tokenization.instruments import find_by_words, instruments_of
 from musicgen.tokenization.overlaps import GridNotes, remove_overlaps
 from musicgen.tokenization.played_rhythm import printed_rhythm
 from musicgen.tokenization.quantization import find_changes, nearest_bin
 from musicgen.tokenization.quantization_report import QuantizationReport
+from musicgen.tokenization.songs.constraints import (
+    KeptSongParts,
+    MaxNotesOfParts,
+    SongsChords,
+    tonic_chord,
+)
 from musicgen.tokenization.songs.grammar import SongsGrammar
 from musicgen.tokenization.songs.part_order import MAX_PARTS, SongsPartOrder, key_of
 from musicgen.tokenization.vocabulary import IntArray
@@ -128,6 +141,24 @@ class Songs(InBars):
 
     def grammar(self) -> SongsGrammar:
         return SongsGrammar(self)
+
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
+        targets = target_parts(len(grammar.is_drum), [prompt.targets for prompt in prompts])
+        targets |= grammar.is_chords
+        own: list[Constraint] = [TargetParts(grammar, "Part", targets)]
+        is_whole = request.piece.is_whole_piece
+        if is_whole:
+            conditioning = [prompt.kept.conditioning.ids for prompt in prompts]
+            own = [KeptSongParts(grammar, conditioning, targets)]
+        if self.chords:
+            asked = [request.progression(prompt) for prompt in prompts]
+            if request.ends_on_tonic:
+                asked = [tonic_chord(prompt, request.end_time(prompt)) for prompt in prompts]
+            own.append(SongsChords(grammar, asked, targets, always_chooses=is_whole))
+        if max_notes := request.sampling.max_notes:
+            own.append(MaxNotesOfParts(grammar, notes_of_each(grammar, max_notes), targets))
+        return bar_constraints(grammar, request, prompts, self.pitches, own)
 
     def find_track(self, track: Track) -> int | None:
         return find_by_words(track, self.instruments, self._words)

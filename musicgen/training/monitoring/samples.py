@@ -84,7 +84,7 @@ class LogSamples(pl.Callback):
         step = trainer.global_step
         path = self.folder / f"step_{step}.png"
         piece.save(path.with_suffix(".mid"))
-        image = plot_piano_roll(piece.score, path, mark=piece.prompt.end_tick)
+        image = plot_piano_roll(piece.score, path, mark=piece.prompt.end.tick)
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
                 logger.experiment.add_image(_NAME, image, step, dataformats="HWC")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from musicgen.generation.make_prompt import on_beats, pace_of
+from musicgen.generation.source import on_beats, pace_of
 from musicgen.midi import TEMPO, Score, Track, loads, notes_from, write
 from musicgen.plugins.beats import find_beats
 from musicgen.tokenization import REMI
@@ -37,7 +37,7 @@ def test_a_played_prompt_is_read_on_given_beats(tmp_path):
     beat = prompt.score.ticks_per_beat
     assert np.unique(prompt.score.notes["onset"]).tolist() == [k * beat for k in range(8)]
     assert "beats as given: 86 a minute, 4/4, bars begin at 0.35 s" in prompt.notice
-    np.testing.assert_allclose(prompt.playback.tempo, 60 / BEAT_SECONDS, rtol=1e-3)
+    np.testing.assert_allclose(prompt.source.tempo, 60 / BEAT_SECONDS, rtol=1e-3)
 
 
 def test_the_continuation_begins_at_the_bar_line_of_the_music(tmp_path):
@@ -49,7 +49,7 @@ def test_the_continuation_begins_at_the_bar_line_of_the_music(tmp_path):
     seconds = np.unique(written.seconds_at(written.notes["onset"]))
     expected = FIRST + np.arange(8) * BEAT_SECONDS
     np.testing.assert_allclose(seconds[:8] + expected[0] - seconds[0], expected, atol=1e-3)
-    end = piece.prompt.source.end_tick
+    end = piece.prompt.end.file_tick
     np.testing.assert_allclose(
         written.seconds_at(end) + expected[0] - seconds[0], FIRST + 5.6, atol=2e-3
     )

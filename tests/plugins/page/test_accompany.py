@@ -8,7 +8,6 @@ import torch
 
 from musicgen.generation import kept_parts
 from musicgen.generation.constraints import ConstrainedGrammar
-from musicgen.generation.constraints.kept import KeptSongParts, target_parts
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, Track, dumps, notes_from
 from musicgen.plugins.page.document import (
@@ -16,6 +15,8 @@ from musicgen.plugins.page.document import (
     with_half_weights,
 )
 from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
+from musicgen.tokenization.constraints import target_parts
+from musicgen.tokenization.songs.constraints import KeptSongParts
 from tests.generation.builders import music_model
 from tests.plugins.page.music import TOKENIZERS, plain, run_tokenizer
 from tests.plugins.page.node import needs_node, run_worker

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from musicgen.errors import ParameterError
-from musicgen.generation.make_prompt import empty_prompt
+from musicgen.generation.prompt import empty_prompt
 from musicgen.midi import KeySignature
 from musicgen.midi.key import key_fifths
 from musicgen.tokenization.chords.progression import parse_progression, schedule

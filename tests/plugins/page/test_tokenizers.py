@@ -7,24 +7,23 @@ import pytest
 import torch
 
 from musicgen.composer import compose_pop
-from musicgen.generation.constraints import ConstrainedGrammar, Constraint
-from musicgen.generation.constraints.chords import REMIChords, SongsChords
-from musicgen.generation.constraints.end import end_constraints
-from musicgen.generation.constraints.fixed import FixedTempo, FixedTimeSignature
-from musicgen.generation.constraints.parallels import NoParallels
-from musicgen.generation.make_prompt import make_prompt
+from musicgen.generation.constraints import ConstrainedGrammar, Constraint, end_constraints
+from musicgen.generation.prompt import make_prompt
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
 from musicgen.midi import KeySignature, Score, TimeSignature, dumps, loads
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
 from musicgen.tokenization import REMI
+from musicgen.tokenization.bar_constraints import FixedTempo, FixedTimeSignature, REMIChords
 from musicgen.tokenization.bar_grammar import BarGrammar
+from musicgen.tokenization.chorale.constraints import NoParallels
 from musicgen.tokenization.chorale.grammar import ChoraleGrammar
 from musicgen.tokenization.chords.recognition import with_chords
 from musicgen.tokenization.chords.symbols import CHORDS, spelled
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER
 from musicgen.tokenization.played_rhythm import printed_rhythm
+from musicgen.tokenization.songs.constraints import SongsChords
 from musicgen.tokenization.whole_bars import without_long_gaps
 from tests.midi.test_damaged_files import BROKEN
 from tests.midi.test_foreign_files import TITLED
@@ -150,7 +149,7 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
             assert [t[0] for t in each["tempos"]] == decoded.tempos["tick"].tolist()
         prompt = make_prompt(tokenizer, score, "prompt", 3)
         assert result["prompt"]["tokens"] == prompt.tokens.tolist()
-        assert result["prompt"]["endTime"] == prompt.end_time
+        assert result["prompt"]["endTime"] == prompt.end.step
         assert result["prompt"]["barLength"] == prompt.bar_length
 
 

@@ -1,5 +1,5 @@
 // What the grammars of all tokenizers share, as in musicgen/tokenization/grammar.py, for one sequence,
-// and the constraints that musicgen/generation/constraints/ adds to them.
+// and the constraints of its requests: musicgen/generation/constraints.py.
 
 const NO_LIMIT = 2 ** 60; // a musical time that no piece reaches
 

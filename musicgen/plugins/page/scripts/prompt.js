@@ -1,4 +1,4 @@
-// Prompts: the beginning of a piece in bars, as musicgen/generation/make_prompt.py cuts it.
+// Prompts: the beginning of a piece in bars, as musicgen/generation/prompt.py cuts it.
 
 /**
  * Return the first bars of a score, from the first that has a note: tokens, the musical time at which

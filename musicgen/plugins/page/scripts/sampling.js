@@ -19,7 +19,7 @@ function randomNumbers(...words) {
 }
 
 /**
- * Draw a token, as musicgen/generation/sampling_params.py does.
+ * Draw a token, as musicgen/generation/logits_processors.py does.
  *
  * @param allowed a byte for each token, not 0 for those that may come
  * @param params temperature, top_k, top_p, variation, min_p, typical_p
@@ -79,7 +79,7 @@ function keepFirst(probabilities, order, share) {
   return normalised(probabilities.filter((each) => first.has(each)));
 }
 
-/** Keep the most probable token, and of the others the first that reach a share; see `TopPOfOthers`. */
+/** Keep the most probable token, and of the others the first that reach a share; see `top_p_of_others`. */
 function keepOfOthers(probabilities, best, share, variation) {
   const others = probabilities.filter(([token]) => token !== best);
   const sum = variation * total(others);

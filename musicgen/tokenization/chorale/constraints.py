@@ -1,17 +1,37 @@
-"""No parallel fifths and octaves between the voices of a chorale."""
+"""Constraints on the tokens of chorales: kept voices, parallels, the last chord."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from musicgen.generation.constraints.base import Constraint
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
 from musicgen.tokenization.chorale.frames import NUM_VOICES
 from musicgen.tokenization.chorale.grammar import LEAD, ChoraleGrammar, ChoraleState
-from musicgen.tokenization.grammar import BoolArray
+from musicgen.tokenization.constraints import Constraint
+from musicgen.tokenization.grammar import BoolArray, Grammar, GrammarState, padded
+from musicgen.tokenization.part_order import FREE
 from musicgen.tokenization.vocabulary import IntArray
 
 RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
+
+
+class KeptTokens(Constraint):
+    """The tokens are those of a piece, except where the model writes.
+
+    Args:
+        conditioning: ids of each sequence by index, FREE where the model writes; later tokens are
+            free. [L]
+    """
+
+    def __init__(self, grammar: Grammar[Any], conditioning: Sequence[IntArray]) -> None:
+        self.conditioning = padded(conditioning, FREE)
+        self._tokens = np.arange(len(grammar.vocabulary))
+
+    def allowed(self, state: GrammarState, memory: IntArray) -> BoolArray:
+        at = np.minimum(state.positions[:, 0] + 1, self.conditioning.shape[1] - 1)
+        token = self.conditioning[memory, at][:, None]
+        return (token == FREE) | (self._tokens == token)
 
 
 class NoParallels(Constraint):
@@ -20,7 +40,8 @@ class NoParallels(Constraint):
     They are those that `metrics.part_writing` counts. The other voice is one that is known already,
     in this frame or, if it leads, in an earlier one.
 
-    The memory is the pitch of each of the last tokens, from the lowest; `SILENT`: none. [B, RECENT]
+    The memory is the pitch of each of the last tokens, from the lowest; `SILENT` without one.
+    [B, RECENT]
     """
 
     def __init__(self, grammar: ChoraleGrammar) -> None:
@@ -64,3 +85,24 @@ class NoParallels(Constraint):
             intervals = parallel_intervals(pairs_before, pairs_now)  # [B, num_pitches]
             found |= is_known[:, None] & np.isin(intervals, (UNISON, FIFTH))
         return found
+
+
+class LastChordOfChorale(Constraint):
+    """From a frame on all voices sing, on the pitches of a chord.
+
+    Args:
+        start: the frame. [B]
+        chord: the pitches of the vocabulary per voice. [B, num_voices, num_pitches]
+    """
+
+    def __init__(self, grammar: ChoraleGrammar, start: IntArray, chord: BoolArray) -> None:
+        self.grammar, self.first, self.chord = grammar, start, chord
+
+    def allowed(self, state: ChoraleState, memory: IntArray) -> BoolArray:
+        # Frame and voice of the next token: the header has index 0.
+        frame, voice = np.divmod(state.positions[:, 0], NUM_VOICES)
+        is_last = (frame >= self.first[memory])[:, None]
+        mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
+        mask[:, self.grammar.slices["Pitch"]] = self.chord[memory, voice] | ~is_last
+        mask[:, self.grammar.slices["Silence"]] = ~is_last
+        return mask
