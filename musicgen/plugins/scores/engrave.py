@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from typing import Any
 from xml.etree import ElementTree
 
 import verovio
@@ -16,7 +17,7 @@ MAX_MEMORY, MAX_CPU = 2**31, 60  # bytes, and seconds: a sonata takes seven
 _NAMESPACE = ' xmlns="http://www.music-encoding.org/ns/mei"'
 
 
-def engrave(text: str, form: str, expand: str) -> tuple[str, list[dict]]:
+def engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, Any]]]:
     """Return the MEI of a score, and when its notes, rests and bars begin and end.
 
     Grace notes and arpeggios are left out: verovio would play the notes at them late.
