@@ -18,14 +18,14 @@ import musicgen
 from musicgen.composer import compose_corpus
 from musicgen.midi import Marker, Score, pitched_notes, read
 from musicgen.midi.key import Key, in_key_share
-from musicgen.tokenization.chords.progression import parse_progression
-from musicgen.tokenization.chords.recognition import recognise_chords
-from musicgen.tokenization.chords.symbols import (
+from musicgen.tokenization.chord_recognition import recognise_chords
+from musicgen.tokenization.chords import (
     INTERVALS,
     NO_CHORD,
     QUALITIES,
     ROOTS,
     chord_index,
+    parse_progression,
     spelled,
 )
 

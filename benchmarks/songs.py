@@ -56,7 +56,7 @@ from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import TICKS_PER_BEAT, Score, dumps, loads, pitched_notes
 from musicgen.midi.key import Key, find_key, in_key_share
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.tokenization.vocabulary import within
 
 METRES = ("4/4", "3/4", "6/8", "2/4")

@@ -14,7 +14,7 @@ from musicgen.data.corpora import Songbook
 from musicgen.data.corpora.base import Piece
 from musicgen.midi import Score
 from musicgen.package_data import CONF
-from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.chord_recognition import with_chords
 
 TOKENIZER = instantiate(OmegaConf.load(CONF / "tokenizer/songs.yaml"))
 

@@ -36,7 +36,7 @@ from musicgen.position import SPE, SineSPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.text import markdown
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.matching import match_classes
+from musicgen.tokenization.coordinates import match_classes
 from musicgen.validation import check_choice, check_int, check_schema
 
 _MOST_PICKLED = 2**26  # bytes of what a checkpoint holds besides tensors

@@ -28,8 +28,7 @@ from musicgen.errors import ParameterError, UserError, errors_name, parameter_of
 from musicgen.models import Transformer
 from musicgen.run_folders import find_checkpoint
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.coordinates import Coordinates
-from musicgen.tokenization.matching import match_classes
+from musicgen.tokenization.coordinates import Coordinates, match_classes
 from musicgen.training.module import TrainingModule
 
 _GROUPS = ("position", "attention", "span")

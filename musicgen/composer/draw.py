@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from musicgen.midi import NOTE, NoteArray, sort_notes
-from musicgen.tokenization.overlaps import end_before_next
+from musicgen.tokenization.quantization import end_before_next
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from musicgen.midi.key import Key
-from musicgen.tokenization.chords.symbols import INTERVALS, ROOTS
+from musicgen.tokenization.chords import INTERVALS, ROOTS
 
 _STEPS = {"I": 0, "II": 2, "III": 4, "IV": 5, "V": 7, "VI": 9, "VII": 11}
 _NUMERAL = re.compile(r"([b#]?)([IV]+|[iv]+)(.*)")

@@ -78,7 +78,7 @@ class TrainingWindows(Dataset):
     def __getitem__(self, item: int) -> Window:
         """Return up to `length` + 1 tokens, and the number of grid steps in a bar of the piece."""
         window, rng = self._plain_window(item), np.random.default_rng((self.seed, 3, item))
-        window = self.tokenizer.part_order.rearrange(window, rng)[: self.length + 1]
+        window = self.tokenizer.rearrange(window, rng)[: self.length + 1]
         if self.scramble and rng.random() < self.scramble:
             window = self.tokenizer.augmentation.scramble(window, rng)[: self.length + 1]
         return window, self.cache.bar_lengths[self.piece(item)]

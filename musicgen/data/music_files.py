@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from musicgen.midi import read
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_int
 

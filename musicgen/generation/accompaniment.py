@@ -15,9 +15,9 @@ from musicgen.composer.melody import FOUR_FOUR, SIX_EIGHT, THREE_FOUR
 from musicgen.composer.texture import TEXTURES, play
 from musicgen.midi import DEFAULT_VELOCITY, Marker, NoteArray, Score, pitched_notes, role
 from musicgen.midi.key import Key, find_key
-from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.symbols import NO_CHORD, QUALITIES, chord_index
-from musicgen.tokenization.part_order import FREE, ConditioningTokens
+from musicgen.tokenization.base import ConditioningTokens, Tokenizer
+from musicgen.tokenization.chords import NO_CHORD, QUALITIES, chord_index
+from musicgen.tokenization.constraints import FREE
 from musicgen.tokenization.vocabulary import IntArray, within
 
 TEXTURES_BY_METRE = {

@@ -16,9 +16,9 @@ from musicgen.generation.engines import Engine
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest, SamplingParams
 from musicgen.models import CopySettings, ModelState, Transformer
+from musicgen.tokenization.augmentation import tritone
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
-from musicgen.tokenization.transposition import Transposition
 from musicgen.tokenization.vocabulary import IntArray
 
 # Nats added to the log-probability of copies. A section that returns is like the first one, and
@@ -134,7 +134,7 @@ class GuidedDecoder:
 
     def __init__(self, decoder: Decoder, scale: float) -> None:
         self.decoder, self.scale = decoder, scale
-        self._transposed = torch.from_numpy(Transposition(decoder.tokenizer).tritone())
+        self._transposed = torch.from_numpy(tritone(decoder.tokenizer))
 
     def prefill(self, prompts: Sequence[Prompt], index: Tensor) -> Tensor:
         """Return the guided logits [B, V] after the prompts at `index`, see `Decoder.prefill`."""

@@ -13,12 +13,9 @@ from musicgen.generation.prompt import Boundary, KeptParts, Prompt
 from musicgen.generation.source import Source, bar_lines, median_velocities, on_grid
 from musicgen.midi import TICKS_PER_BEAT, Marker, Score
 from musicgen.midi.key import note_names
-from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.progression import schedule
-from musicgen.tokenization.chords.symbols import CHORDS, ROOTS, chord_index, spelled
-from musicgen.tokenization.part_order import ConditioningTokens
-from musicgen.tokenization.quantization import relocate, to_grid
-from musicgen.tokenization.quantization_report import QuantizationSummary
+from musicgen.tokenization.base import ConditioningTokens, Tokenizer
+from musicgen.tokenization.chords import CHORDS, ROOTS, chord_index, schedule, spelled
+from musicgen.tokenization.quantization import QuantizationSummary, relocate, to_grid
 from musicgen.tokenization.vocabulary import IntArray
 
 
@@ -49,7 +46,7 @@ def kept_prompt(
     first, end, chords, source = _bars_to_write(score, name, bars, progression)
     written = _model_input(tokenizer, score, markers, chords, (first, end))
     with errors_name(name):
-        conditioning = tokenizer.part_order.keep_parts(written, keep, first, bars[1] and end)
+        conditioning = tokenizer.keep_parts(written, keep, first, bars[1] and end)
     roles, targets = conditioning.roles, conditioning.targets
     kept_score = _parts_on_grid(tokenizer, written, roles, {*roles} - {*targets})
     if rng is not None and not {*roles} & {*targets}:

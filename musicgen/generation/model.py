@@ -43,7 +43,7 @@ from musicgen.models import Transformer
 from musicgen.package_data import DEFAULT_MODEL
 from musicgen.plugins import plugin
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.recognition import with_chords
+from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_choice, check_float, check_int
@@ -183,7 +183,7 @@ class MusicModel:
                 if piece.key is not None:
                     raise ParameterError("key", piece.key, KEY_OF_PROMPT)
                 tempo = piece.tempo or (None if score is own else pace_of(score, prompt_bars))
-                score, tune_part = self.tokenizer.part_order.name_tune(score)
+                score, tune_part = self.tokenizer.name_tune(score)
                 written = self._with_chords(self.tokenizer.normalise_rhythm(score))
                 prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
         programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))

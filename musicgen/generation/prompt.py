@@ -20,11 +20,9 @@ from musicgen.generation.source import (
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score
 from musicgen.midi.key import note_names
 from musicgen.package_data import BAND_MODEL
-from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.symbols import CHORDS, spelled
-from musicgen.tokenization.part_order import ConditioningTokens
-from musicgen.tokenization.quantization import relocate
-from musicgen.tokenization.quantization_report import QuantizationSummary
+from musicgen.tokenization.base import ConditioningTokens, Tokenizer
+from musicgen.tokenization.chords import CHORDS, spelled
+from musicgen.tokenization.quantization import QuantizationSummary, relocate
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_int

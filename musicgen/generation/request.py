@@ -17,9 +17,8 @@ from musicgen.midi import KeySignature
 from musicgen.midi.io import program_number
 from musicgen.midi.key import key_fifths
 from musicgen.models import Transformer
-from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.progression import parse_progression, schedule
-from musicgen.tokenization.tokens_per_bar import MAX_TOKENS_PER_BAR
+from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
+from musicgen.tokenization.chords import parse_progression, schedule
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_bool, check_choice, check_float, check_int, check_seed
 

@@ -20,8 +20,8 @@ from musicgen.generation.request import GenerationRequest
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.constraints import padded
 from musicgen.tokenization.coordinates import Coordinates
-from musicgen.tokenization.grammar import padded
 from musicgen.tokenization.vocabulary import IntArray
 
 NUM_CANDIDATES = 8

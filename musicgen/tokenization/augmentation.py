@@ -1,10 +1,16 @@
-"""Augmentation: random changes of training crops that keep them grammatical."""
+"""Training crops: parts of an encoding that begin at a bar, and random changes of them.
+
+Crops are grammatical by themselves, with or without augmentation.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 import numpy as np
 
+from musicgen.tokenization.chords import NO_CHORD, QUALITIES
 from musicgen.tokenization.codec import Codec
-from musicgen.tokenization.crops import Crops
-from musicgen.tokenization.transposition import Transposition
 from musicgen.tokenization.vocabulary import IntArray, within
 
 Rng = np.random.Generator
@@ -14,6 +20,89 @@ REACH = {"Pitch": 7, "Duration": 3, "Chord": 140}
 
 _SCRAMBLE_PROBABILITY = 0.5  # of the values of a crop, a passage, or a bar that returns
 _MAX_PASSAGES, _MAX_PASSAGE_BARS = 3, 4
+
+_FIFTHS_PER_SEMITONE = 7  # modulo 12
+_TRITONE = 6
+
+
+class Crops(ABC):
+    """Cuts complete encodings at their bars."""
+
+    @abstractmethod
+    def starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        """Return where crops of a complete encoding [L] may begin, one per bar. [num_bars, 2].
+
+        The columns are a token index, and the offset in grid steps that makes the times of the
+        tokens from there on count from the bar.
+
+        Args:
+            bar_length: grid steps in a bar, for tokens without bars.
+        """
+
+    def crop(self, tokens: IntArray, starts: IntArray, length: int) -> IntArray:
+        """Return the crop from a bar on: grammatical, a new array. [<= length]
+
+        Args:
+            tokens: a complete encoding. [L]
+            starts: `starts` of the encoding, from the bar on; a piece without bars is its own crop.
+        """
+        start = int(starts[0, 0]) if len(starts) else 0
+        return tokens[start : start + length].astype(np.int64)
+
+    def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
+        """Return the ids of a piece [L] from a bar on; no note begins before it. -> [<= L]."""
+        starts = self.starts(tokens, bar_length=bar_length)
+        return self.crop(tokens, starts[bar:], len(tokens))
+
+
+class BarCrops(Crops):
+    """Crops of tokens with bars.
+
+    A prompt from the middle of a piece begins with the key, tempo and chord in force there.
+
+    Args:
+        families: the ids of each family.
+        header: the families whose value in force a first bar has, in this order; `Part` stands for
+            the part of chords, the last one, and `Beat` for the first beat.
+        in_training: whether training crops also begin with the values in force, or with the tokens
+            of their first bar alone.
+    """
+
+    def __init__(
+        self, families: Mapping[str, range], header: Sequence[str], in_training: bool = False
+    ) -> None:
+        self.families, self.header, self.in_training = families, header, in_training
+
+    def starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        bars = np.flatnonzero(within(tokens, self.families["Bar"]))
+        return np.stack([bars, np.zeros_like(bars)], axis=1)
+
+    def crop(self, tokens: IntArray, starts: IntArray, length: int) -> IntArray:
+        window = super().crop(tokens, starts, length)
+        if self.in_training and len(starts):
+            return self.with_header(window, tokens[: starts[0, 0]])[:length]
+        return window
+
+    def from_bar(self, tokens: IntArray, bar: int, bar_length: int) -> IntArray:
+        """Return the ids from a bar on; the bar begins with the values in force there."""
+        start = self.starts(tokens, bar_length=bar_length)[bar, 0]
+        return self.with_header(tokens[start:].astype(np.int64), tokens[:start])
+
+    def with_header(self, window: IntArray, before: IntArray) -> IntArray:
+        """Return a window that begins with a bar, with the values in force there in its header."""
+        fixed = {"Part": self.families["Part"].stop - 1, "Beat": self.families["Beat"].start}
+        ids = dict(self.families) | {name: range(i, i + 1) for name, i in fixed.items()}
+        of_header = {token for name in self.header for token in ids[name]}
+        old_header = list(takewhile(of_header.__contains__, window[1:].tolist()))
+        known = np.array([*before, *old_header], np.int64)
+        header: list[int] = []
+        for name in reversed(self.header):
+            if name not in fixed:
+                header = known[within(known, ids[name])][-1:].tolist() + header
+            elif header or fixed[name] in old_header:  # another token of the header follows
+                header = [fixed[name], *header]
+        rest = window[1 + len(old_header) :]
+        return np.concatenate([window[:1], np.array(header, np.int64), rest])
 
 
 class Augmentation:
@@ -26,9 +115,8 @@ class Augmentation:
     """
 
     def __init__(self, codec: Codec, crops: Crops, max_transposition: int) -> None:
-        self.crops, self.max_transposition = crops, max_transposition
-        self.families, self._size = codec.families, len(codec.vocabulary)
-        self._transposition = Transposition(codec)
+        self.codec, self.crops, self.max_transposition = codec, crops, max_transposition
+        self.families = codec.families
 
     def crop(
         self, tokens: IntArray, starts: IntArray, length: int, *, bar_length: int, rng: Rng
@@ -45,8 +133,11 @@ class Augmentation:
         if not len(starts):
             return self.crops.crop(tokens, starts, length)
         window = self.changed_crop(tokens, starts, length, bar_length, rng)
-        down, up = self._transposition.room(window, self.max_transposition)
-        return self._transposition.transpose(window, int(rng.integers(-down, up + 1)))
+        ranks, most = self.codec.pitch_ranks, self.max_transposition
+        present = ranks[window]
+        present = present[present >= 0]
+        down, up = present.min(initial=most), (ranks.max() - present).min(initial=most)
+        return transpose(self.codec, window, int(rng.integers(-down, up + 1)))
 
     def changed_crop(
         self, tokens: IntArray, starts: IntArray, length: int, bar_length: int, rng: Rng
@@ -58,7 +149,7 @@ class Augmentation:
         return self.crops.crop(tokens, starts, length)
 
     def scramble(self, window: IntArray, rng: Rng) -> IntArray:
-        """Return a crop of unfamiliar music, in which passages are repeated and varied.
+        """Return a crop of unfamiliar music with repeated and varied passages.
 
         One to three passages of one to four bars are written over other bars of the crop, twice.
         Random maps change the pitches, durations and chords of half of the crops and passages, and
@@ -90,7 +181,7 @@ class Augmentation:
         Args:
             share: probability that an id changes, if any do.
         """
-        table = np.arange(self._size)
+        table = np.arange(len(self.codec.vocabulary))
         if rng.random() >= _SCRAMBLE_PROBABILITY:
             return table
         for family, reach in REACH.items():
@@ -99,3 +190,26 @@ class Augmentation:
                 if rng.random() < share:
                     table[token] = rng.choice(ids[np.abs(ids - token) <= reach])
         return table
+
+
+def transpose(codec: Codec, tokens: IntArray, semitones: int) -> IntArray:
+    """Return ids with pitches, chords and keys moved by semitones; drums stay. [L] -> [L]
+
+    The pitches must stay in range.
+    """
+    ranks, families = codec.pitch_ranks, codec.families
+    table = np.arange(len(ranks)) + semitones * (ranks >= 0)
+    if chords := families.get("Chord"):
+        moved = (np.arange(NO_CHORD) + semitones * len(QUALITIES)) % NO_CHORD
+        table[chords[:NO_CHORD]] = chords.start + moved
+    if keys := families.get("Key"):  # all twelve, by fifths
+        fifths = np.arange(len(keys)) + _FIFTHS_PER_SEMITONE * semitones
+        table[keys] = keys.start + fifths % len(keys)
+    return table[tokens]
+
+
+def tritone(codec: Codec) -> IntArray:
+    """Return each id with its pitch, if it has one, a tritone higher or lower, in range. [V]"""
+    ranks = codec.pitch_ranks
+    interval = np.where(2 * ranks > ranks.max(), -_TRITONE, _TRITONE)
+    return np.arange(len(ranks)) + interval * (ranks >= 0)

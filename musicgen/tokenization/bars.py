@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.midi import (
     DEFAULT_VELOCITY,
@@ -19,43 +18,41 @@ from musicgen.midi import (
     TimeSignature,
     Track,
 )
+from musicgen.tokenization.augmentation import BarCrops
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.symbols import CHORDS, chord_index
-from musicgen.tokenization.crops import BarCrops
+from musicgen.tokenization.chords import CHORDS, chord_index
 from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.instruments import Instrument
-from musicgen.tokenization.quantization import find_changes, nearest_bin, parse_bins
-from musicgen.tokenization.quantization_report import QuantizationReport
-from musicgen.tokenization.time_signatures import TimeSignatures
+from musicgen.tokenization.quantization import (
+    QuantizationReport,
+    find_changes,
+    nearest_bin,
+    parse_bins,
+)
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
-from musicgen.tokenization.whole_bars import in_whole_bars
+from musicgen.tokenization.whole_bars import TimeSignatures, in_whole_bars
 from musicgen.validation import check_bool, check_int
 
 FIFTHS = range(-5, 7)  # keys that sound the same are one
 
 
-class Events(NamedTuple):
-    """Tokens of one kind, which `sorted_tokens` puts in their places.
+Events = tuple[Sequence[Any], Sequence[Any]]
+"""Tokens of one kind: sort keys from -1 on, the most important first, and one to three ids.
 
-    Attributes:
-        keys: the sort keys from -1 on, the most important first; the first is one of each event,
-            others may be one for all. [N] or ()
-        ids: one to three tokens of each event, which follow one another; -1 for none. [N] or ()
-    """
-
-    keys: Sequence[Any]
-    ids: Sequence[Any]
+The ids of an event follow one another; -1 stands for no token. Each key and id is an array [N] or
+one number for all; the first key is an array.
+"""
 
 
 class InBars(Tokenizer):
     """Bars of beats, and what their tokens mean; a vocabulary may lack some of the families.
 
-    A `Bar`, one for each time signature, is followed by changes of `Key`, `Tempo` and `Chord`, by
+    A `Bar`, one per time signature, is followed by changes of `Key`, `Tempo` and `Chord`, by
     `Part`s, and by notes: `Pitch` or `Drum`, `Velocity`, and the `Duration` of a pitch. A `Beat` is
     a grid step of its bar; a `Part` begins at the bar's first.
 
     Attributes:
-        header: see `BarCrops`.
+        header, header_in_training: see `BarCrops`.
         signatures: the time signatures of the vocabulary.
         instruments: the parts; a single one needs no tokens.
         pitches, velocities, tempi: the values of the tokens; without velocities all are equal.
@@ -63,6 +60,7 @@ class InBars(Tokenizer):
     """
 
     header: tuple[str, ...]
+    header_in_training: ClassVar[bool] = False
     instruments: Sequence[Instrument]
     drums: ClassVar[range] = range(0)
     tempi: Sequence[int]
@@ -107,8 +105,15 @@ class InBars(Tokenizer):
         self.vocabulary, self.families = number_tokens(families)
 
     @cached_property
+    def places(self) -> IntArray:
+        """The place of each part in a bar; the part of chords is the last, but comes first. [P]"""
+        places = np.arange(max(1, len(self.families["Part"])))
+        places[len(self.instruments) :] = -1
+        return places
+
+    @cached_property
     def crops(self) -> BarCrops:
-        return BarCrops(self.families, self.header)
+        return BarCrops(self.families, self.header, self.header_in_training)
 
     def start_tokens(self) -> IntArray:
         return np.array([self.families["Bar"].start])
@@ -200,39 +205,34 @@ class InBars(Tokenizer):
 
     def _notes(self, tokens: IntArray, ticks: IntArray) -> tuple[NoteArray, IntArray]:
         """Return the complete notes of ids at ticks [L], and the index of the part of each. [N]"""
-        pitch, drum, part = (
-            within(tokens, self.families[name]) for name in ("Pitch", "Drum", "Part")
-        )
-        rank = {name: tokens - ids.start for name, ids in self.families.items()}
-
-        def follows(name: str, distance: int) -> NDArray[np.bool_]:
-            """Return whether the token at a distance after each is of a family. [L]"""
-            is_family = np.append(within(tokens, self.families[name]), [False] * distance)
-            return is_family[distance:]
-
-        duration_at = 2 if self.velocities else 1  # tokens after the pitch
+        families = self.families
+        after = np.append(tokens[1:], [families["EOS"].start] * 2)  # incomplete at the end
+        at = np.flatnonzero(within(tokens, families["Pitch"]) | within(tokens, families["Drum"]))
         if self.velocities:
-            pitch, drum = pitch & follows("Velocity", 1), drum & follows("Velocity", 1)
-        at = np.flatnonzero(pitch & follows("Duration", duration_at) | drum)
-        is_drum, is_pitched = drum[at], ~drum[at]
+            at = at[within(after[at], families["Velocity"])]
+        duration = after[at + (1 if self.velocities else 0)]
+        is_drum = within(tokens[at], families["Drum"])
+        is_complete = is_drum | within(duration, families["Duration"])
+        at, duration, is_drum = at[is_complete], duration[is_complete], is_drum[is_complete]
         notes = np.empty(len(at), NOTE)
         notes["onset"] = ticks[at]
-        drum_keys = rank["Drum"][at] + self.drums.start
-        notes["pitch"] = np.where(is_drum, drum_keys, rank["Pitch"][at] + self.pitches.start)
+        first_pitch = families["Pitch"].start - self.pitches.start
+        first_drum = families["Drum"].start - self.drums.start
+        notes["pitch"] = tokens[at] - np.where(is_drum, first_drum, first_pitch)
         notes["duration"] = TICKS_PER_BEAT // self.steps_per_beat
-        notes["duration"][is_pitched] = self.durations[
-            rank["Duration"][at[is_pitched] + duration_at]
-        ]
+        pitched = ~is_drum
+        notes["duration"][pitched] = self.durations[duration[pitched] - families["Duration"].start]
         notes["velocity"] = DEFAULT_VELOCITY
         if self.velocities:
-            notes["velocity"] = np.array(self.velocities)[rank["Velocity"][at + 1]]
-        return notes, latest(0, part, rank["Part"])[at]
+            notes["velocity"] = np.array(self.velocities)[after[at] - families["Velocity"].start]
+        is_part = within(tokens, families["Part"])
+        return notes, latest(0, is_part, tokens - families["Part"].start)[at]
 
 
 def sorted_tokens(kinds: Sequence[Events]) -> IntArray:
     """Return the ids of events of several kinds, in ascending order of the events' keys. -> [L]"""
-    num_keys = len(kinds[0].keys)
-    columns = np.full((num_keys + 3, sum(len(kind.keys[0]) for kind in kinds)), -1)
+    num_keys = len(kinds[0][0])
+    columns = np.full((num_keys + 3, sum(len(keys[0]) for keys, _ in kinds)), -1)
     start = 0
     for keys, ids in kinds:
         end = start + len(keys[0])

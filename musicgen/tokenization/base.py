@@ -1,4 +1,4 @@
-"""The interface of tokenizers: a codec, its training crops and part order, and its file."""
+"""The interface of tokenizers: a codec, its crops, the order of its parts, and its file."""
 
 from __future__ import annotations
 
@@ -7,18 +7,56 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from typing_extensions import TypedDict
 
 from musicgen.errors import WRONG_SETTINGS, UserError, errors_name
 from musicgen.files import read_json, write_json
-from musicgen.tokenization.augmentation import Augmentation
+from musicgen.midi import Score
+from musicgen.package_data import CHORALE_MODEL
+from musicgen.tokenization.augmentation import Augmentation, Crops, Rng
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.constraints import Constraint
-from musicgen.tokenization.crops import Crops
-from musicgen.tokenization.part_order import PartOrder
+from musicgen.tokenization.quantization import UNMOVED
+from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_schema
+
+MAX_TOKENS_PER_BAR = 1024
+"""Generation of N bars adds at most N times as many tokens, whether or not the bars are complete.
+
+No bar of a known corpus has as many. The limit stops a model that does not end its bars.
+"""
+
+NUM_FOLLOWING_BARS = 2
+"""Number of following bars that decide which candidate for rewritten bars is taken."""
+
+NO_TOKENS = np.empty(0, np.int64)
+
+
+class ConditioningTokens(NamedTuple):
+    """The tokens of a piece with kept parts, to which the other parts are written.
+
+    Attributes:
+        ids: those of the kept parts, -1 in place of what is to be written. [L]
+        roles: the decoded track for each of the score's tracks; None: without a decoded track.
+        targets: the decoded tracks to be written.
+        start: grid step from which they replace the score's.
+        stop: grid step at which the last bar of `ids` ends; None: with the ids.
+        tick_map: from ticks of the score to those of its whole bars, see `relocate`. [2, N]
+        rules: how tracks are read whose names tell other parts, in words.
+        following: ids of the next bars of the piece, of all parts; at most `NUM_FOLLOWING_BARS`.
+    """
+
+    ids: IntArray
+    roles: Sequence[int | None]
+    targets: Sequence[int]
+    start: int = 0
+    stop: int | None = None
+    tick_map: IntArray = UNMOVED
+    rules: Sequence[str] = ()
+    following: IntArray = NO_TOKENS
 
 
 class _SavedVocabulary(TypedDict):
@@ -38,7 +76,7 @@ class Tokenizer(Codec):
 
     `Coordinates(tokenizer)` tells where its tokens are.
 
-    A class of one's own implements `encode_with_report`, `decode`, `times`, `grammar`, `find_track`
+    A custom tokenizer implements `encode_with_report`, `decode`, `times`, `grammar`, `find_track`
     and `crops`, sets the attributes, and has a `name` of its own.
 
     Attributes:
@@ -59,10 +97,37 @@ class Tokenizer(Codec):
         """The random changes of training crops. They do not change the vocabulary."""
         return Augmentation(self, self.crops, self.max_transposition)
 
-    @cached_property
-    def part_order(self) -> PartOrder:
-        """The orders in which the parts of a bar may stand."""
-        return PartOrder()
+    def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
+        """Return a training crop with its parts in a random order, by the settings' probabilities.
+
+        The default has one fixed order. [L] -> [any length]
+        """
+        return window
+
+    def name_tune(self, score: Score) -> tuple[Score, int | None]:
+        """Name the only track of a score after a part if it is a tune; return it with the part.
+
+        Other scores, and tunes of a known instrument, are unchanged, and their part is None.
+        """
+        return score, None
+
+    def keep_parts(
+        self, score: Score, names: Sequence[str], first: int, end: int | None
+    ) -> ConditioningTokens:
+        """Return a piece in an order in which some parts lead, so that others are written to them.
+
+        Args:
+            names: of the decoded tracks that lead.
+            first: tick up to which the other parts are kept, too.
+            end: tick at which the writing ends; None: with the piece.
+
+        Raises:
+            UserError: the tokens have no such order, or the piece has no such parts.
+        """
+        raise UserError(
+            "keep and rewrite need a model whose tokens have the parts of a bar one after another "
+            f"(tokenizer=songs); keep also works with voices, such as checkpoint={CHORALE_MODEL}"
+        )
 
     def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
         """Return what a request asks of the tokens after each prompt; by default nothing.
@@ -81,11 +146,18 @@ class Tokenizer(Codec):
         They are the arguments of the class, which are attributes of the same names. A class that
         passes `**settings` on has the arguments of its parent, too.
         """
-        settings = {}
-        for name in _argument_names(type(self)):
-            value = getattr(self, name)
-            is_list = isinstance(value, Sequence) and not isinstance(value, str)
-            settings[name] = list(value) if is_list else value
+        settings: dict[str, Any] = {}
+        for kind in type(self).__mro__:
+            if "__init__" not in vars(kind):
+                continue
+            _, *parameters = signature(vars(kind)["__init__"]).parameters.values()
+            named = [p.name for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
+            for name in named:
+                value = getattr(self, name)
+                is_list = isinstance(value, Sequence) and not isinstance(value, str)
+                settings[name] = list(value) if is_list else value
+            if len(named) == len(parameters):
+                break
         return settings
 
     def to_json(self) -> dict[str, Any]:
@@ -156,16 +228,3 @@ def _named_classes(base: type) -> dict[str, type[Tokenizer]]:
             classes[subclass.name] = subclass
         classes |= _named_classes(subclass)
     return classes
-
-
-def _argument_names(kind: type) -> list[str]:
-    """Return the names of the arguments of a class, and of the classes that its `**` go to."""
-    names: list[str] = []
-    for each in kind.__mro__:
-        if "__init__" not in vars(each):
-            continue
-        _, *parameters = signature(vars(each)["__init__"]).parameters.values()
-        names += [p.name for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
-        if all(p.kind is not Parameter.VAR_KEYWORD for p in parameters):
-            break
-    return names

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from musicgen.midi import Score, Track
 from musicgen.tokenization.grammar import Grammar
-from musicgen.tokenization.quantization_report import QuantizationReport
+from musicgen.tokenization.quantization import QuantizationReport
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
 
 
@@ -19,13 +19,13 @@ class Codec(ABC):
     """Conversion between Scores and sequences of token ids.
 
     `decode(encode(score))` is the score on the codec's grid, for any score.
-    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows; of
-    `Songs`, whose bars may begin with any parts, it has them in their first order.
+    `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
+    (`Songs` may begin its bars with any parts; `encode` returns their first order.)
 
     Attributes:
         vocabulary: the tokens.
         families: the ids of each family of tokens, such as `Pitch`.
-        note_families: the families of which each token begins a note; losses per note count these.
+        note_families: families whose tokens begin a note; losses per note count these.
         pitches: the MIDI pitches of the tokens that have a pitch.
         steps_per_beat: grid steps in a quarter note.
         chords: whether the vocabulary has chords.
@@ -72,7 +72,7 @@ class Codec(ABC):
     def normalise_rhythm(self, score: Score) -> Score:
         """Return the score in the rhythms that models of these tokens are trained on.
 
-        The default changes nothing; see `played_rhythm`.
+        The default changes nothing; see `printed_rhythm`.
         """
         return score
 

@@ -14,6 +14,8 @@ from musicgen.tokenization.vocabulary import IntArray
 
 Memory = NDArray[Any] | tuple[NDArray[Any], ...]
 
+FREE = -1  # in place of tokens that the model writes
+
 TRIAD, ROOT = (0, 4, 7), (0,)
 """Semitones above the tonic of a major key; a minor key has the third a semitone lower."""
 
@@ -87,6 +89,15 @@ class TargetParts(Constraint):
 
     def allowed(self, state: Any, memory: IntArray) -> BoolArray:
         return self.mask[memory]
+
+
+def padded(arrays: Sequence[IntArray], value: int) -> IntArray:
+    """Stack arrays [L, ...], each padded with at least one `value`. [B, longest L + 1, ...]"""
+    longest = max(map(len, arrays))
+    joined = np.full((len(arrays), longest + 1, *arrays[0].shape[1:]), value)
+    for target, array in zip(joined, arrays, strict=True):
+        target[: len(array)] = array
+    return joined
 
 
 def target_parts(num_parts: int, targets: Sequence[Sequence[int]]) -> BoolArray:

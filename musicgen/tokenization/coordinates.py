@@ -1,11 +1,11 @@
-"""Coordinates: where each token of a sequence is."""
+"""What models read of tokens besides their ids: coordinates, and classes of equal tokens."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.tokenization.chords.symbols import chord_number
+from musicgen.tokenization.chords import chord_number
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.vocabulary import IntArray, within
@@ -31,7 +31,12 @@ class Coordinates:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._bars = codec.families.get("Bar", range(0))
-        self.values = _values(codec)
+        pitch = np.where(codec.pitch_ranks < 0, -1, codec.pitch_ranks + codec.pitches.start)
+        pitch[codec.families.get("NoteOff", range(0))] = -1
+        self.values = {"pitch": pitch}
+        if chords := codec.families.get("Chord"):
+            self.values["chord"] = np.full(len(codec.vocabulary), -1)
+            self.values["chord"][chords] = [chord_number(i) for i in range(len(chords))]
         self.names = ["index", "time", "bar", "beat", *self.values]
 
     def check(self, names: Sequence[str]) -> None:
@@ -99,12 +104,14 @@ class Coordinates:
         return after
 
 
-def _values(codec: Codec) -> dict[str, IntArray]:
-    """Return `Coordinates.values`."""
-    pitch = np.where(codec.pitch_ranks < 0, -1, codec.pitch_ranks + codec.pitches.start)
-    pitch[codec.families.get("NoteOff", range(0))] = -1
-    values = {"pitch": pitch}
-    if chords := codec.families.get("Chord"):
-        values["chord"] = np.full(len(codec.vocabulary), -1)
-        values["chord"][chords] = [chord_number(i) for i in range(len(chords))]
-    return values
+def match_classes(codec: Codec) -> list[int]:
+    """Return the class of each token for the matches of a copy head. [V]
+
+    All velocities are one class, and all tempi: when a bar is repeated, its notes are the same, but
+    not how loud they are.
+    """
+    classes = np.arange(len(codec.vocabulary))
+    for family in ("Velocity", "Tempo"):
+        ids = codec.families.get(family, range(0))
+        classes[ids] = ids.start
+    return classes.tolist()

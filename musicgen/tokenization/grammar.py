@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.errors import UserError
-from musicgen.tokenization.vocabulary import IntArray, Vocabulary
+from musicgen.tokenization.vocabulary import BoolArray, IntArray, Vocabulary
 
-BoolArray = NDArray[np.bool_]
 Ids = Tensor | IntArray
 """Token ids, or musical times, on the CPU."""
 
@@ -64,7 +63,8 @@ class Grammar(ABC, Generic[S]):
     arrays, in which small steps are fastest; ids and masks are tensors on the CPU.
     """
 
-    num_instruments = 0  # of which one can say how many notes sound at once
+    state_type: type[Any]  # of `S`
+    num_instruments = 0  # instruments that `max_notes` applies to
     holds_last_chord = False  # whether closed pieces end with their last bar, not in it
 
     def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range]) -> None:
@@ -89,10 +89,6 @@ class Grammar(ABC, Generic[S]):
         return np.isin(self.family, [self.numbers[name] for name in families])
 
     @abstractmethod
-    def _initial_state(self, batch: int) -> S:
-        """Return the state before any token."""
-
-    @abstractmethod
     def _allowed(self, state: S, earliest: Mapping[str, IntArray]) -> BoolArray:
         """Return `allowed` for unfinished sequences, as a new array; PAD's column is False."""
 
@@ -113,7 +109,11 @@ class Grammar(ABC, Generic[S]):
         After a token that is not allowed the state is undefined, but nothing is raised.
         """
         after = self._after(state, np.asarray(tokens)[None])
-        return type(state)(**vars(state) | {name: values[0] for name, values in after.items()})
+        return self._at_end(state, after)
+
+    def _at_end(self, state: S, after: Mapping[str, NDArray[Any]]) -> S:
+        """Return the state with the last of the values [L, B, ...] of `_after`."""
+        return type(state)(**vars(state) | {name: values[-1] for name, values in after.items()})
 
     def _after(self, state: S, ids: IntArray) -> dict[str, Any]:
         """Return the fields that change, after each of the ids [L, B]. [L, B, ...] each."""
@@ -125,7 +125,7 @@ class Grammar(ABC, Generic[S]):
         return changed | {"positions": positions, "finished": finished, "last": ids}
 
     def _initial_fields(self, batch: int) -> dict[str, Any]:
-        """Return the fields of `GrammarState` before any token."""
+        """Return the fields of the state before any token."""
         zeros = np.zeros(batch, np.int64)
         return {
             "positions": np.stack([zeros - 1, zeros], axis=1),
@@ -140,43 +140,34 @@ class Grammar(ABC, Generic[S]):
         Raises:
             UserError: a prompt has a token that may not come there.
         """
-        ids, batch = np.asarray(prompts).T, len(prompts)
-        state = self._initial_state(batch)
+        prompt, batch = np.asarray(prompts).T, len(prompts)
+        state: Any = self.state_type(**self._initial_fields(batch))
         block = max(1, _MASKS // max(1, batch))  # tokens at a time
-        for first in range(0, len(ids), block):
-            state = self._checked(state, ids[first : first + block], first)
+        for first in range(0, len(prompt), block):
+            ids = prompt[first : first + block]
+            after, before = self._after(state, ids), {}  # the states after and before each token
+            for name, value in vars(state).items():
+                values = after.get(name, np.broadcast_to(value, (len(ids), *value.shape)))
+                shifted = np.concatenate([value[None], values[:-1]])
+                before[name] = shifted.reshape(ids.size, *value.shape[1:])
+            allowed = self.allowed(self.state_type(**before)).numpy()
+            is_legal = allowed[np.arange(ids.size), ids.ravel()].reshape(ids.shape)
+            if not is_legal.all():
+                at, sequence = np.argwhere(~is_legal)[0].tolist()
+                token = self.vocabulary.token(int(ids[at, sequence]))
+                previous = int((ids[at - 1] if at else state.last)[sequence])
+                last = "the beginning" if previous == self.pad else self.vocabulary.token(previous)
+                raise UserError(
+                    f"prompt {sequence}, position {first + at}: {token} may not follow {last} "
+                    "here; cut prompts from the tokenizer's own encodings, where a bar begins"
+                )
+            state = self._at_end(state, after)
         return state
-
-    def _checked(self, state: S, ids: IntArray, first: int) -> S:
-        """Return the state after some tokens [L, B]; the index of the first one is `first`."""
-        after, count = self._after(state, ids), len(ids)
-        states = {}  # fields before the first of these tokens, and after each
-        for name, value in vars(state).items():
-            if name in after:
-                states[name] = np.concatenate([value[None], after[name]])
-            else:
-                states[name] = np.repeat(value[None], count + 1, axis=0)
-        before = {
-            name: values[:-1].reshape(ids.size, *values.shape[2:])
-            for name, values in states.items()
-        }
-        allowed = self.allowed(type(state)(**before)).numpy()
-        is_legal = allowed[np.arange(ids.size), ids.ravel()].reshape(ids.shape)
-        if not is_legal.all():
-            at, sequence = np.argwhere(~is_legal)[0].tolist()
-            token = self.vocabulary.token(int(ids[at, sequence]))
-            previous = int((ids[at - 1] if at else state.last)[sequence])
-            last = "the beginning" if previous == self.pad else self.vocabulary.token(previous)
-            raise UserError(
-                f"prompt {sequence}, position {first + at}: {token} may not follow {last} here; "
-                "cut prompts from the tokenizer's own encodings, where a bar begins"
-            )
-        return type(state)(**{name: values[-1] for name, values in states.items()})
 
     def end_by(self, state: S, limit: Ids) -> S:
         """Return a state from which the piece ends by the musical time `limit`. [B]
 
-        No note that begins from now on sounds longer, and no bar begins then or later.
+        No later note sounds longer, and no bar begins then or later.
         """
         return replace(state, limit=np.minimum(state.limit, np.asarray(limit)))
 
@@ -210,12 +201,3 @@ def latest(before: NDArray[Any] | int, is_new: BoolArray, values: NDArray[Any]) 
     at = np.maximum.accumulate(np.where(is_new, number, 0))
     known = np.concatenate([np.asarray(before)[None], np.broadcast_to(values, is_new.shape)])
     return np.take_along_axis(known, at, axis=0)
-
-
-def padded(arrays: Sequence[IntArray], value: int) -> IntArray:
-    """Return arrays [L, ...] as one, in which each ends with a value. [B, longest L + 1, ...]"""
-    longest = max(map(len, arrays))
-    joined = np.full((len(arrays), longest + 1, *arrays[0].shape[1:]), value)
-    for target, array in zip(joined, arrays, strict=True):
-        target[: len(array)] = array
-    return joined

@@ -57,11 +57,12 @@ def find_instrument(track: Track, instruments: Sequence[Instrument]) -> int | No
     if name in names:
         return names.index(name)
     # Only the exact name decides between drums and others: "Steel Drums" may be melodic.
-    same_kind = [i for i, other in enumerate(instruments) if other.is_drum == track.is_drum]
-    by_name = [i for i in same_kind if name.endswith(f" {names[i]}")]
-    by_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
-    candidates = by_name + by_program
-    return candidates[0] if candidates else None
+    by_name = [
+        i
+        for i, other in enumerate(instruments)
+        if other.is_drum == track.is_drum and name.endswith(f" {names[i]}")
+    ]
+    return by_name[0] if by_name else _find_by_program(track, instruments)
 
 
 def find_by_words(
@@ -76,16 +77,11 @@ def find_by_words(
     Args:
         words: of each instrument, the beginnings of words that name it, apart from its own name.
     """
-    same_kind = [i for i, other in enumerate(instruments) if other.is_drum == track.is_drum]
-    for_program = [i for i in same_kind if track.is_drum or _takes(instruments[i], track.program)]
-    by_program = for_program[0] if for_program else None
-    by_name = find_named(track, instruments, words)
-    if by_name is None:
-        return by_program
-    is_bass = instruments[by_name].program in BASS_PROGRAMS
-    if is_bass and track.program in CHOIR_PROGRAMS:
-        return by_program
-    return by_name
+    part = find_named(track, instruments, words)
+    is_bass = part is not None and instruments[part].program in BASS_PROGRAMS
+    if part is None or (is_bass and track.program in CHOIR_PROGRAMS):
+        return _find_by_program(track, instruments)
+    return part
 
 
 def find_named(
@@ -98,23 +94,29 @@ def find_named(
     """
     if track.is_drum:
         return None
-    found = []  # end and length of each word in the name, and its instrument
-    for i, instrument in enumerate(instruments):
-        if instrument.is_drum:
-            continue
-        for word in (instrument.name, *words[i]):
-            matches = re.finditer(rf"\b{re.escape(word)}", track.name, re.IGNORECASE)
-            found += [(match.end(), len(word), i) for match in matches]
+    found = [  # end and length of each word in the name, and its instrument
+        (match.end(), len(word), i)
+        for i, instrument in enumerate(instruments)
+        if not instrument.is_drum
+        for word in (instrument.name, *words[i])
+        for match in re.finditer(rf"\b{re.escape(word)}", track.name, re.IGNORECASE)
+    ]
     return max(found)[2] if found else None
+
+
+def _find_by_program(track: Track, instruments: Sequence[Instrument]) -> int | None:
+    """Return the index of the first instrument that takes the program of a track, or drums."""
+    family = track.program // _PROGRAMS_PER_FAMILY
+    for i, other in enumerate(instruments):
+        if other.takes:
+            takes = any(first <= track.program <= last for first, last in other.takes)
+        else:
+            families = {family, other.program // _PROGRAMS_PER_FAMILY}
+            takes = len(families) == 1 or families == _STRING_FAMILIES
+        if other.is_drum == track.is_drum and (track.is_drum or takes):
+            return i
+    return None
 
 
 def _plain(name: str) -> str:
     return name.strip().lower()
-
-
-def _takes(instrument: Instrument, program: int) -> bool:
-    """Return whether an instrument takes the tracks of a program."""
-    if instrument.takes:
-        return any(first <= program <= last for first, last in instrument.takes)
-    families = {program // _PROGRAMS_PER_FAMILY, instrument.program // _PROGRAMS_PER_FAMILY}
-    return len(families) == 1 or families == _STRING_FAMILIES

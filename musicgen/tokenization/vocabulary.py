@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
+from musicgen.midi.score import IntArray
+
+BoolArray = NDArray[np.bool_]
 
 _VERSION = 1  # of the file's format
 
@@ -64,6 +66,6 @@ def number_tokens(families: Mapping[str, Sequence[str]]) -> tuple[Vocabulary, di
     return Vocabulary(tuple(chain.from_iterable(families.values()))), ids
 
 
-def within(tokens: IntArray, ids: range) -> NDArray[np.bool_]:
+def within(tokens: IntArray, ids: range) -> BoolArray:
     """Return which tokens are in a range of ids. [...] -> [...]."""
     return (tokens >= ids.start) & (tokens < ids.stop)

@@ -8,7 +8,7 @@ from musicgen.checkpoints import CONTENT_KEY, CheckpointContent, build
 from musicgen.generation.model import MusicModel
 from musicgen.models import Transformer
 from musicgen.tokenization import REMI
-from musicgen.tokenization.matching import match_classes
+from musicgen.tokenization.coordinates import match_classes
 
 SPE = {"_target_": "musicgen.position.SineSPE", "_partial_": True, "num_realizations": 4}
 FAVOR = {"_target_": "musicgen.attention.FAVOR", "_partial_": True, "num_features": 6}

@@ -28,7 +28,7 @@ from musicgen.metrics.repeated_bars import (
 from musicgen.metrics.style import style_similarity
 from musicgen.midi import NOTE, Score, dumps, find_music, pitched_notes
 from musicgen.midi.key import Key, find_key, in_key_share
-from musicgen.tokenization.chords.symbols import INTERVALS, QUALITIES, ROOTS, chord_index
+from musicgen.tokenization.chords import INTERVALS, QUALITIES, ROOTS, chord_index
 
 seeds = st.integers(0, 2**40)
 families = st.sampled_from(sorted(FAMILIES))

@@ -74,13 +74,11 @@ def encoded_again(tokenizer, tokens):
     again = tokenizer.encode(tokenizer.decode(tokens))
     if tokenizer.name == "songs":
         sets = product([False, True], repeat=len(tokenizer.families["Part"]))
-        orders = (tokenizer.part_order.lead(again, leads) for leads in sets)
+        orders = (tokenizer.lead(again, leads) for leads in sets)
         return next((each for each in orders if np.array_equal(each, tokens)), again)
     if tokenizer.families.get("Lead") and tokens[0] in tokenizer.families["Lead"]:
         leading = tokenizer.vocabulary.token(int(tokens[0])).partition("_")[2].split("+")
-        return tokenizer.part_order.lead(
-            again, [track.name in leading for track in voices(tokenizer)]
-        )
+        return tokenizer.lead(again, [track.name in leading for track in voices(tokenizer)])
     return again
 
 

@@ -20,8 +20,7 @@ from musicgen.generation.sampler import Sampler
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.position import Learnable, RoPE
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
-from musicgen.tokenization.chords.progression import parse_chord
-from musicgen.tokenization.chords.symbols import chord_index
+from musicgen.tokenization.chords import chord_index, parse_chord
 from musicgen.tokenization.coordinates import Coordinates
 from tests.generation.builders import SCORES, TOKENIZERS, music_model, run, small_model
 from tests.midi.test_audio import soundfont_bytes

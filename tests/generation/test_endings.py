@@ -10,7 +10,7 @@ from musicgen.generation.constraints import EndBy
 from musicgen.midi import TICKS_PER_BEAT, KeySignature, pitched_notes, read
 from musicgen.midi.key import Key, final_key, find_key
 from musicgen.tokenization.bar_constraints import LastChordOfBars, last_pitches
-from musicgen.tokenization.chords.symbols import ROOTS
+from musicgen.tokenization.chords import ROOTS
 from musicgen.tokenization.constraints import tonic_pitches
 from tests.generation.builders import TOKENIZERS
 

@@ -23,7 +23,7 @@ from musicgen.midi import (
 from musicgen.random import NoiseKey
 from musicgen.report.html import score_payload
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
-from musicgen.tokenization.chorale.frames import VOICES
+from musicgen.tokenization.voices import VOICES
 from tests.generation.builders import music_model
 from tests.tokenizers import frozen_tokenizers
 

@@ -3,7 +3,7 @@
 import pytest
 
 from musicgen.midi.key import chord_marker, transposed_marker
-from musicgen.tokenization.chords.symbols import CHORDS, INTERVALS, QUALITIES, chord_index
+from musicgen.tokenization.chords import CHORDS, INTERVALS, QUALITIES, chord_index
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,11 @@ def test_other_parts_lead_in_their_share_of_the_crops():
     """
     tokens, rng = SONGS.encode(song()), np.random.default_rng(0)
     alone = [
-        SONGS.part_order.lead(tokens, [part == name for part in PARTS]).tolist()
+        SONGS.lead(tokens, [part == name for part in PARTS]).tolist()
         for name in ("Voice", "Piano", "Drums")
     ]
     for probability in (0.1, 1):
         songs = Songs(**SONGS.settings() | {"lead_probability": probability})
-        crops = [songs.part_order.rearrange(tokens, rng).tolist() for _ in range(2000)]
+        crops = [songs.rearrange(tokens, rng).tolist() for _ in range(2000)]
         share = np.mean([crop in alone for crop in crops])
         assert abs(share - probability * (1 / 2 + 6 / 16 / 2)) < 0.03

@@ -7,8 +7,8 @@ from musicgen.generation.constraints import ConstrainedGrammar, end_constraints
 from musicgen.metrics.part_writing import part_writing
 from musicgen.midi import Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import Chorale
-from musicgen.tokenization.chorale.constraints import NoParallels
-from musicgen.tokenization.chorale.frames import score_of_frames
+from musicgen.tokenization.chorale_grammar import NoParallels
+from musicgen.tokenization.voices import score_of_frames
 
 chorale, leading_chorale = Chorale(), Chorale(lead_probability=0.5)
 SOPRANO, OUTER = [True, False, False, False], [True, False, False, True]
@@ -215,13 +215,13 @@ def test_a_leading_voice_is_a_bar_ahead(names):
     rest = "Empty Empty Empty"
     expected = ["Lead_Soprano", *[f"Ahead_72 {rest}"] * 16, "Ahead_72 Pitch_67 Pitch_64 Pitch_48"]
     expected += ["Empty Pitch_67 Pitch_64 Pitch_48"] * 16 + ["EOS"]  # the end is the soprano's
-    moved = leading_chorale.part_order.lead(tokens, SOPRANO)
+    moved = leading_chorale.lead(tokens, SOPRANO)
     assert names(leading_chorale, moved) == " ".join(expected)
     assert leading_chorale.times(moved)[[0, 1, 2, 5, 64, 65, 66, 69, 70, -1]].tolist() == [
         0, 0, 0, 1, 0, 16, 0, 17, 1, 17,
     ]  # fmt: skip
     # Of the beginning of a piece, as of a training crop.
-    assert names(leading_chorale, leading_chorale.part_order.lead(tokens[:10], OUTER)) == (
+    assert names(leading_chorale, leading_chorale.lead(tokens[:10], OUTER)) == (
         "Lead_Soprano+Bass Ahead_72 Empty Empty Ahead_48 Ahead_72 Empty Empty Ahead_48"
     )
 
@@ -232,7 +232,7 @@ def test_training_crops_are_arranged_as_often_as_asked():
     tokens, kinds = leading_chorale.encode(score_of_frames(held)), []
     for number in range(200):
         length = [len(tokens) + 64, 300][number % 2]
-        window = leading_chorale.part_order.rearrange(tokens[:length], rng)[:length]
+        window = leading_chorale.rearrange(tokens[:length], rng)[:length]
         assert 0 < len(window) <= length
         leading_chorale.grammar().start(torch.from_numpy(window)[None])
         if length > len(tokens):
@@ -240,4 +240,4 @@ def test_training_crops_are_arranged_as_often_as_asked():
         else:
             kinds.append(int(window[0]) in leading_chorale.families["Lead"])
     assert abs(sum(kinds) - 50) < 15
-    assert np.array_equal(chorale.part_order.rearrange(tokens, rng), tokens)
+    assert np.array_equal(chorale.rearrange(tokens, rng), tokens)

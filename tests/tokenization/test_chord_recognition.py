@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from musicgen.composer import compose_pop
 from musicgen.errors import UserError
 from musicgen.midi import Marker, Score, Track, notes_from
-from musicgen.tokenization.chords.recognition import _best_path, recognise_chords, with_chords
-from musicgen.tokenization.chords.symbols import CHORDS, INTERVALS, NO_CHORD, QUALITIES, chord_index
+from musicgen.tokenization.chord_recognition import _best_path, recognise_chords, with_chords
+from musicgen.tokenization.chords import CHORDS, INTERVALS, NO_CHORD, QUALITIES, chord_index
 
 BEAT = 480
 

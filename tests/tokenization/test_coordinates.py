@@ -5,9 +5,8 @@ import pytest
 
 from musicgen.errors import ParameterError
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
-from musicgen.tokenization.chords.symbols import CHORDS, NO_CHORD, ROOTS, chord_number
-from musicgen.tokenization.coordinates import Coordinates
-from musicgen.tokenization.matching import match_classes
+from musicgen.tokenization.chords import CHORDS, NO_CHORD, ROOTS, chord_number
+from musicgen.tokenization.coordinates import Coordinates, match_classes
 from tests.tokenizers import frozen_tokenizers
 
 NAMES = ("index", "time", "bar", "beat", "pitch", "chord")

@@ -3,7 +3,7 @@
 import pytest
 
 from musicgen.midi import Score, Track, notes_from
-from musicgen.tokenization.played_rhythm import printed_rhythm
+from musicgen.tokenization.quantization import printed_rhythm
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from musicgen.generation.constraints import ConstrainedGrammar, EndBy
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import REMI, TIME_SIGNATURES
 from musicgen.tokenization.bar_constraints import FixedTempo, FixedTimeSignature, REMIChords
-from musicgen.tokenization.chords.progression import parse_chord, parse_progression, schedule
-from musicgen.tokenization.chords.symbols import CHORDS
+from musicgen.tokenization.chords import CHORDS, parse_chord, parse_progression, schedule
 from tests.tokenization.conftest import random_walk
 
 SPELLINGS = {

@@ -3,8 +3,8 @@ import pytest
 
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
-from musicgen.tokenization.chords.symbols import ROOTS
-from musicgen.tokenization.transposition import Transposition
+from musicgen.tokenization.augmentation import transpose
+from musicgen.tokenization.chords import ROOTS
 from tests.tokenization.conftest import random_crop
 
 NAMES = ["Bass", "Drums", "Guitar", "Piano", "Strings"]
@@ -131,9 +131,9 @@ def test_skipping_never_removes_all_notes():
 @pytest.mark.parametrize("semitones", [-7, 3])
 def test_transposed_tokens_are_those_of_transposed_music(tokenizer, semitones):
     tokens = tokenizer.encode(random_score(3)).astype(np.int16)
-    moved = Transposition(tokenizer).transpose(tokens, semitones)
+    moved = transpose(tokenizer, tokens, semitones)
     assert rows_of(tokenizer, moved) == [
         (track, onset, pitch + semitones * (track != "Drums"))
         for track, onset, pitch in rows_of(tokenizer, tokens)
     ]
-    assert np.array_equal(Transposition(tokenizer).transpose(moved, -semitones), tokens)
+    assert np.array_equal(transpose(tokenizer, moved, -semitones), tokens)

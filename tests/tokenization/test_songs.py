@@ -8,8 +8,8 @@ from musicgen.errors import UserError
 from musicgen.generation.constraints import ConstrainedGrammar, end_constraints
 from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import Songs
-from musicgen.tokenization.chords.symbols import ROOTS
-from musicgen.tokenization.transposition import Transposition
+from musicgen.tokenization.augmentation import transpose
+from musicgen.tokenization.chords import ROOTS
 from tests.tokenization.conftest import random_walk
 from tests.tokenizers import frozen_tokenizers
 
@@ -71,7 +71,7 @@ def test_the_key_is_the_signature_or_else_found_from_the_notes(names):
 @pytest.mark.parametrize("semitones", [-7, 1, 6])
 def test_transposed_tokens_are_those_of_transposed_music(semitones):
     tokens = SONGS.encode(song())
-    moved = Transposition(SONGS).transpose(tokens, semitones)
+    moved = transpose(SONGS, tokens, semitones)
     before, after = SONGS.decode(tokens), SONGS.decode(moved)
     for track in before.tracks:
         track.notes["pitch"] += semitones * (not track.is_drum)
@@ -79,7 +79,7 @@ def test_transposed_tokens_are_those_of_transposed_music(semitones):
     assert after.key_signatures == [KeySignature(0, (7 * semitones + 2) % 12 - 5)]
     roots = [ROOTS[(root + semitones) % 12] for root in (0, 7)]
     assert [marker.text for marker in after.markers] == [f"{roots[0]}_m", f"{roots[1]}_7"]
-    assert np.array_equal(Transposition(SONGS).transpose(moved, -semitones), tokens)
+    assert np.array_equal(transpose(SONGS, moved, -semitones), tokens)
 
 
 def test_a_crop_begins_with_what_is_in_force(names):
@@ -93,7 +93,7 @@ def test_a_crop_begins_with_what_is_in_force(names):
 
 def test_other_parts_lead_in_all_bars_or_in_none(names):
     tokens = SONGS.encode(song())
-    led = SONGS.part_order.lead(tokens, PIANO)
+    led = SONGS.lead(tokens, PIANO)
     assert [w for w in names(SONGS, led).split() if w.startswith(("Part", "Bar"))] == [
         *("Bar_3/4", "Part_Piano", "Part_Chords", "Part_Voice"),
         *("Bar_3/4", "Part_Piano", "Part_Drums"),
@@ -101,21 +101,21 @@ def test_other_parts_lead_in_all_bars_or_in_none(names):
     assert SONGS.decode(led) == SONGS.decode(tokens)
     chords_lead = [part == "Chords" for part in PARTS]
     for order in [False] * len(PARTS), chords_lead:
-        assert np.array_equal(SONGS.part_order.lead(led, order), tokens)
+        assert np.array_equal(SONGS.lead(led, order), tokens)
     both = np.concatenate([led[:-1], tokens[:-1], led[-1:]])  # one order, then another
     both = np.delete(both, np.flatnonzero(both == SONGS.vocabulary.id("Key_-3"))[1])
     both = np.delete(both, np.flatnonzero(both == SONGS.vocabulary.id("Tempo_95"))[1])
     SONGS.grammar().start(led[None])
     with pytest.raises(UserError, match="may not follow"):
         SONGS.grammar().start(both[None])
-    cut = SONGS.part_order.lead(tokens[:-4], PIANO)  # the last bar may lack a part that leads
+    cut = SONGS.lead(tokens[:-4], PIANO)  # the last bar may lack a part that leads
     assert len(cut) == np.flatnonzero(tokens == tokens[0])[1]
 
 
 def test_a_share_of_the_crops_has_another_order():
     tokens, rng = SONGS.encode(song()), np.random.default_rng(0)
     half = Songs(**SONGS.settings() | {"lead_probability": 0.5})
-    crops = [half.part_order.rearrange(tokens, rng) for _ in range(200)]
+    crops = [half.rearrange(tokens, rng) for _ in range(200)]
     changed = np.mean([not np.array_equal(crop, tokens) for crop in crops])
     assert 0.1 < changed < 0.5  # of some orders the first is that of the parts
     half.grammar().start(np.stack([c for c in crops if len(c) == len(tokens)]))

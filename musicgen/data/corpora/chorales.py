@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
 from musicgen.midi import CHOIR_AAHS, Score, read
-from musicgen.tokenization.chorale.frames import (
+from musicgen.tokenization.voices import (
     NUM_VOICES,
     SILENCE,
     VOICES,

@@ -20,7 +20,7 @@ from musicgen.midi import (
     read,
     sort_notes,
 )
-from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.chords import CHORDS, chord_index
 from musicgen.tokenization.vocabulary import IntArray
 
 SOURCE = "the folder POP909 of the GitHub repository music-x-lab/POP909-Dataset"

@@ -17,7 +17,7 @@ from musicgen.data.preparation.duplicates import EMPTY_SKETCH, Sketches, sketch
 from musicgen.errors import UserError
 from musicgen.midi import file_of
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.recognition import ChordSource, with_chords
+from musicgen.tokenization.chord_recognition import ChordSource, with_chords
 from musicgen.tokenization.whole_bars import without_long_gaps
 from musicgen.validation import check_float
 

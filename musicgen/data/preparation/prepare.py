@@ -47,7 +47,7 @@ from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chords.recognition import ChordSource
+from musicgen.tokenization.chord_recognition import ChordSource
 from musicgen.validation import check_choice, check_float, check_int
 
 ENCODING = {"cache_dir", "chords", "limits", "prepare_workers", "test_fraction", "val_fraction"}

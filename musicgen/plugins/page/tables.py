@@ -20,20 +20,17 @@ from musicgen.midi.key import (
 from musicgen.midi.score import DEFAULT_TEMPO, PITCH_CLASSES
 from musicgen.report.html import CHORD_SUFFIXES, track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
+from musicgen.tokenization.augmentation import tritone
 from musicgen.tokenization.bars import FIFTHS
-from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.chorale.frames import NUM_VOICES, SILENCE, VOICE_CENTRES
-from musicgen.tokenization.chorale.grammar import LEAD, LEADING
-from musicgen.tokenization.chords.recognition import recognition_tables
-from musicgen.tokenization.chords.symbols import CHORDS, chord_index
+from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
+from musicgen.tokenization.chorale_grammar import LEAD, LEADING
+from musicgen.tokenization.chord_recognition import recognition_tables
+from musicgen.tokenization.chords import CHORDS, chord_index
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS
 from musicgen.tokenization.quantization import bin_edges
-from musicgen.tokenization.songs.grammar import part_order
-from musicgen.tokenization.time_signatures import COMMON_TIME
-from musicgen.tokenization.tokens_per_bar import MAX_TOKENS_PER_BAR
-from musicgen.tokenization.transposition import Transposition
-from musicgen.tokenization.whole_bars import MAX_EMPTY_BARS
+from musicgen.tokenization.voices import NUM_VOICES, SILENCE, VOICE_CENTRES
+from musicgen.tokenization.whole_bars import COMMON_TIME, MAX_EMPTY_BARS
 
 ACCOMPANY = {"chorale": "Harmonise", "songs": "Accompany"}  # label of what writes to a melody
 
@@ -72,7 +69,7 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         "size": len(tokenizer.vocabulary),
         "families": families,
         "stepsPerBeat": tokenizer.steps_per_beat,
-        "negativePrompt": Transposition(tokenizer).tritone().tolist(),
+        "negativePrompt": tritone(tokenizer).tolist(),
         "changes": {
             name: values.tolist() for name, values in Coordinates(tokenizer).values.items()
         },
@@ -122,7 +119,7 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
         "durations": bins(grammar.durations.tolist(), is_songs),
         "velocities": bins(tokenizer.velocities),
         "tempi": bins(tokenizer.tempi, is_songs),
-        "places": part_order(len(parts), is_songs and tokenizer.chords).tolist(),
+        "places": tokenizer.places.tolist(),
         "words": [
             [word.lower(), i]
             for i, part in enumerate(tokenizer.parts if isinstance(tokenizer, Songs) else ())

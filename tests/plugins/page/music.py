@@ -10,8 +10,8 @@ from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.midi import TEMPO, KeySignature, Score, TimeSignature
 from musicgen.plugins.page.tables import tokenizer_tables
 from musicgen.tokenization import REMI, Chorale, Songs
-from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
-from musicgen.tokenization.time_signatures import TIME_SIGNATURES
+from musicgen.tokenization.voices import SILENCE, score_of_frames
+from musicgen.tokenization.whole_bars import TIME_SIGNATURES
 from tests.plugins.page.node import run_worker
 from tests.tokenizers import frozen_tokenizers
 

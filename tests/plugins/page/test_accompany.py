@@ -14,9 +14,9 @@ from musicgen.plugins.page.document import (
     read_page,
     with_half_weights,
 )
-from musicgen.tokenization.chorale.frames import SILENCE, score_of_frames
+from musicgen.tokenization.bar_constraints import KeptSongParts
 from musicgen.tokenization.constraints import target_parts
-from musicgen.tokenization.songs.constraints import KeptSongParts
+from musicgen.tokenization.voices import SILENCE, score_of_frames
 from tests.generation.builders import music_model
 from tests.plugins.page.music import TOKENIZERS, plain, run_tokenizer
 from tests.plugins.page.node import needs_node, run_worker
@@ -73,7 +73,7 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     score = Score(tracks=[Track(lead.name, lead.program, notes=notes_from(rows))])
     file = list(dumps(replace(score, tracks=[Track("Piano", notes=notes_from(rows))])))
     found = run_tokenizer(tmp_path, name, ACCOMPANIED, file=file)
-    kept = tokenizer.part_order.keep_parts(score, [lead.name], 0, None)
+    kept = tokenizer.keep_parts(score, [lead.name], 0, None)
     grammar = tokenizer.grammar()
     targets = target_parts(len(grammar.is_drum), [kept.targets]) | grammar.is_chords
     constrained = ConstrainedGrammar(grammar, [KeptSongParts(grammar, [kept.ids], targets)])

@@ -7,7 +7,7 @@ from musicgen.errors import ParameterError
 from musicgen.generation.prompt import empty_prompt
 from musicgen.midi import KeySignature
 from musicgen.midi.key import key_fifths
-from musicgen.tokenization.chords.progression import parse_progression, schedule
+from musicgen.tokenization.chords import parse_progression, schedule
 from tests.plugins.page.music import TOKENIZERS, run_tokenizer
 from tests.plugins.page.node import needs_node
 from tests.plugins.page.test_changes import SESSION

@@ -14,16 +14,19 @@ from musicgen.midi import KeySignature, Score, TimeSignature, dumps, loads
 from musicgen.midi.key import note_names
 from musicgen.midi.score import PITCH_CLASSES
 from musicgen.tokenization import REMI
-from musicgen.tokenization.bar_constraints import FixedTempo, FixedTimeSignature, REMIChords
+from musicgen.tokenization.bar_constraints import (
+    FixedTempo,
+    FixedTimeSignature,
+    REMIChords,
+    SongsChords,
+)
 from musicgen.tokenization.bar_grammar import BarGrammar
-from musicgen.tokenization.chorale.constraints import NoParallels
-from musicgen.tokenization.chorale.grammar import ChoraleGrammar
-from musicgen.tokenization.chords.recognition import with_chords
-from musicgen.tokenization.chords.symbols import CHORDS, spelled
+from musicgen.tokenization.chorale_grammar import ChoraleGrammar, NoParallels
+from musicgen.tokenization.chord_recognition import with_chords
+from musicgen.tokenization.chords import CHORDS, spelled
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER
-from musicgen.tokenization.played_rhythm import printed_rhythm
-from musicgen.tokenization.songs.constraints import SongsChords
+from musicgen.tokenization.quantization import printed_rhythm
 from musicgen.tokenization.whole_bars import without_long_gaps
 from tests.midi.test_damaged_files import BROKEN
 from tests.midi.test_foreign_files import TITLED

@@ -8,13 +8,16 @@ import numpy as np
 from musicgen.errors import ParameterError
 from musicgen.midi import TICKS_PER_BEAT, Score, Track
 from musicgen.tokenization.bar_constraints import REMIChords, bar_constraints
+from musicgen.tokenization.bar_grammar import REMIGrammar
 from musicgen.tokenization.bars import Events, InBars, sorted_tokens
 from musicgen.tokenization.constraints import Constraint
 from musicgen.tokenization.instruments import Instrument
-from musicgen.tokenization.overlaps import GridNotes, remove_overlaps
-from musicgen.tokenization.quantization import find_changes, nearest_bin, parse_bins
-from musicgen.tokenization.quantization_report import QuantizationReport
-from musicgen.tokenization.remi.grammar import REMIGrammar
+from musicgen.tokenization.quantization import (
+    QuantizationReport,
+    find_changes,
+    nearest_bin,
+    parse_bins,
+)
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_int
 
@@ -92,7 +95,19 @@ class REMI(InBars):
 
     def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:
         report, lines, signatures = self.in_bars(score)
-        step, pitch, velocity, duration = self._read_notes(report)
+        notes, _ = report.pitched_notes(self.pitches)
+        step, inside = report.inside(notes["onset"])
+        notes = notes[inside]
+        duration, longest = report.grid(notes["duration"], 2), len(self.families["Duration"])
+        report.clip(f"notes longer than {MAX_NOTE_BEATS} beats", step[duration > longest])
+        pitch, half_step, duration, velocity = report.remove_overlaps(
+            notes["pitch"] - self.pitches.start,
+            2 * step,
+            np.clip(duration, 1, longest),
+            nearest_bin(notes["velocity"], self.velocities),
+            unit=2,
+        )
+        step = half_step // 2
         chord_step, chord = self.chord_changes(report)
         tempo_step, tempo = find_changes(*self.tempi_inside(report))
 
@@ -100,38 +115,17 @@ class REMI(InBars):
         bar = np.searchsorted(lines, beats, side="right") - 1
         num_bars = bar[-1] + 1 if len(bar) else 0
         first = {name: ids.start for name, ids in self.families.items()}
+        note = [
+            first["Pitch"] + pitch,
+            first["Velocity"] + velocity,
+            first["Duration"] - 1 + duration,
+        ]
         # Keys: the grid step, and the place among the events there.
-        kinds = [
-            Events((lines[:num_bars], 0), [first["Bar"] + signatures[:num_bars]]),
-            Events((beats, 1), [first["Beat"] + beats - lines[bar]]),
-            Events((chord_step, 2), [first["Chord"] + chord]),
-            Events((tempo_step, 3), [first["Tempo"] + tempo]),
-            Events(
-                (step, 4 + pitch),
-                [
-                    first["Pitch"] + pitch,
-                    first["Velocity"] + velocity,
-                    first["Duration"] + duration - 1,
-                ],
-            ),
+        kinds: list[Events] = [
+            ((lines[:num_bars], 0), [first["Bar"] + signatures[:num_bars]]),
+            ((beats, 1), [first["Beat"] + beats - lines[bar]]),
+            ((chord_step, 2), [first["Chord"] + chord]),
+            ((tempo_step, 3), [first["Tempo"] + tempo]),
+            ((step, 4 + pitch), note),
         ]
         return np.append(sorted_tokens(kinds), first["EOS"]), report
-
-    def _read_notes(
-        self, report: QuantizationReport
-    ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """Return step, pitch index, velocity index and duration in half steps of the notes."""
-        notes, _ = report.pitched_notes(self.pitches)
-        step, inside = report.inside(notes["onset"])
-        notes = notes[inside]
-        duration, longest = report.grid(notes["duration"], 2), len(self.families["Duration"])
-        too_long = step[duration > longest]
-        report.clip(f"notes longer than {MAX_NOTE_BEATS} beats", too_long)
-        columns = GridNotes(
-            voice=notes["pitch"] - self.pitches.start,
-            onset=2 * step,
-            duration=np.clip(duration, 1, longest),
-            velocity=nearest_bin(notes["velocity"], self.velocities),
-        )
-        kept = remove_overlaps(columns, report, unit=2)
-        return kept.onset // 2, kept.voice, kept.velocity, kept.duration

@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from musicgen.tokenization.constraints import Constraint
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids, latest
-from musicgen.tokenization.groove2groove.events import NUM_KEYS, STEPS_PER_BEAT
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
+
+STEPS_PER_BEAT = 12
+NUM_KEYS = 128
+"""MIDI keys of each instrument."""
 
 
 @dataclass
@@ -33,6 +37,8 @@ class GrooveGrammar(Grammar[GrooveState]):
         limit: maximum length of a piece, in ticks.
     """
 
+    state_type = GrooveState
+
     def __init__(
         self,
         vocabulary: Vocabulary,
@@ -53,12 +59,13 @@ class GrooveGrammar(Grammar[GrooveState]):
         self._forward = np.arange(1, len(self.shifts) + 1)  # ticks of a shift from the beat
         self._columns = [self.num_voices, 2 * self.num_voices, self.shifts.stop]
 
-    def _initial_state(self, batch: int) -> GrooveState:
-        ends = np.zeros((batch, self.num_voices), np.int64)
-        fields = self._initial_fields(batch) | {"limit": np.full(batch, self.limit)}
-        fields["last_event"] = fields["last"]
-        longest = np.tile(self.max_durations[::NUM_KEYS], (batch, 1))
-        return GrooveState(**fields, ends=ends, longest=longest)
+    def _initial_fields(self, batch: int) -> dict[str, Any]:
+        return super()._initial_fields(batch) | {
+            "limit": np.full(batch, self.limit),
+            "last_event": np.full(batch, self.pad),
+            "ends": np.zeros((batch, self.num_voices), np.int64),
+            "longest": np.tile(self.max_durations[::NUM_KEYS], (batch, 1)),
+        }
 
     def shorten(self, state: GrooveState, longest: IntArray) -> GrooveState:
         """Return a state in which no note of a track is longer than its longest so far.
@@ -144,3 +151,38 @@ class GrooveGrammar(Grammar[GrooveState]):
         end = np.take_along_axis(ends, voice, axis=1)
         sounds = end < NEVER
         return np.where(sounds, end, state.limit[:, None]), np.where(sounds, voice, self.num_voices)
+
+
+class MaxNotes(Constraint):
+    """An instrument has at most a number of notes at once.
+
+    Args:
+        max_notes: per instrument. [num_instruments]
+    """
+
+    def __init__(self, grammar: GrooveGrammar, max_notes: IntArray) -> None:
+        self.max_notes, self._on = max_notes, grammar.slices["NoteOn"]
+        self._size = len(grammar.vocabulary)
+
+    def allowed(self, state: GrooveState, memory: IntArray) -> BoolArray:
+        batch, num_voices = state.ends.shape
+        sounding = (state.ends != 0).reshape(batch, len(self.max_notes), -1)  # [B, N, keys]
+        has_room = sounding.sum(axis=2) < self.max_notes
+        mask = np.ones((batch, self._size), bool)
+        mask[:, self._on] = has_room.repeat(num_voices // len(self.max_notes), axis=1)
+        return mask
+
+
+class LimitedDurations(Constraint):
+    """No note of a track is longer than its longest in the prompt.
+
+    Args:
+        longest: grid steps of the longest note of each track in the prompt; a track of 0, without a
+            note, keeps its own bound. [B, num_tracks]
+    """
+
+    def __init__(self, grammar: GrooveGrammar, longest: IntArray) -> None:
+        self.grammar, self.longest = grammar, longest
+
+    def restrict(self, state: GrooveState) -> GrooveState:
+        return self.grammar.shorten(state, self.longest)

@@ -1,4 +1,4 @@
-"""Frames: the pitch of each of four voices in every sixteenth, and the voice of each note."""
+"""Four voices of a chorale: the voice of each track and note, and their pitches in sixteenths."""
 
 from collections.abc import Sequence
 from itertools import combinations, groupby
@@ -6,14 +6,13 @@ from itertools import combinations, groupby
 import numpy as np
 
 from musicgen.midi import CHOIR_AAHS, DEFAULT_VELOCITY, NOTE, TICKS_PER_BEAT, Score, Track
-from musicgen.tokenization.overlaps import end_before_next
-from musicgen.tokenization.quantization_report import QuantizationReport
+from musicgen.tokenization.quantization import QuantizationReport, end_before_next
 from musicgen.tokenization.vocabulary import IntArray
 
 VOICES = ("Soprano", "Alto", "Tenor", "Bass")
 NUM_VOICES = len(VOICES)
 
-VOICE_CENTRES = (70, 65, 59, 51)  # usual pitches, which decide where a voice is expected at first
+VOICE_CENTRES = (70, 65, 59, 51)  # usual pitches, where a voice is expected at first
 
 SILENCE = -1
 STEPS_PER_BEAT = 4
@@ -22,7 +21,7 @@ _STEP = TICKS_PER_BEAT // STEPS_PER_BEAT  # in ticks
 
 
 def score_of_frames(frames: IntArray) -> Score:
-    """Return four tracks, one for each voice, of pitches or `SILENCE` [num_frames, 4].
+    """Return four tracks, one per voice, of pitches or `SILENCE` [num_frames, 4].
 
     A pitch that a voice keeps over several frames is one long note.
     """
@@ -49,35 +48,31 @@ def frames_of_score(report: QuantizationReport, pitches: range, max_beats: int) 
     report.end = max_beats * STEPS_PER_BEAT, f"beat {max_beats}"
     notes, track = report.pitched_notes(pitches)
     onset, duration, inside = report.notes_inside(notes)
-    track, pitch, end = track[inside], notes["pitch"][inside], onset + duration
-    present, number = np.unique(track, return_inverse=True)
-    of_tracks = [number == i for i in range(len(present))]
-    labels = [report.score.tracks[i].name for i in present]
-    pitches_of_tracks = [pitch[of_track] for of_track in of_tracks]
-    onsets_of_tracks = [onset[of_track] for of_track in of_tracks]
-    voices = voices_of_tracks(labels, pitches_of_tracks, onsets_of_tracks)
+    pitch, end = notes["pitch"][inside], onset + duration
+    present, number = np.unique(track[inside], return_inverse=True)
+    voices = voices_of_tracks(
+        [report.score.tracks[i].name for i in present],
+        [pitch[number == i] for i in range(len(present))],
+        [onset[number == i] for i in range(len(present))],
+    )
     if voices is None:
         voice = lead_voices(pitch, onset, end)
-        sung = voice >= 0
-        report.drop("notes beyond four voices", onset[~sung])
-        voice, pitch, onset, end = voice[sung], pitch[sung], onset[sung], end[sung]
+        report.drop("notes beyond four voices", onset[voice < 0])
     else:
         voice = np.array(voices, np.int64)[number]
+    notes_of_voices = np.stack([voice, pitch, onset, end])[:, np.lexsort((pitch, onset, voice))]
+    voice, pitch, onset, end = notes_of_voices[:, notes_of_voices[0] >= 0]
     # Each voice sings one note at a time: of those that begin together the highest.
-    order = np.lexsort((pitch, onset, voice))
-    voice, pitch, onset, end = voice[order], pitch[order], onset[order], end[order]
-    highest = np.ones(len(voice), bool)
-    highest[:-1] = (voice[1:] != voice[:-1]) | (onset[1:] != onset[:-1])
+    highest = (np.diff(voice, append=-1) != 0) | (np.diff(onset, append=-1) != 0)
     report.drop("notes below another of their voice", onset[~highest])
-    voice, pitch, onset, end = voice[highest], pitch[highest], onset[highest], end[highest]
+    voice, pitch, onset, end = np.stack([voice, pitch, onset, end])[:, highest]
     report.kept = onset
 
     shorter = end_before_next(voice, onset, end - onset)
     report.clip("notes overlapping the next of their voice", onset[onset + shorter < end])
     end = onset + shorter
-    same = (voice[1:] == voice[:-1]) & (pitch[1:] == pitch[:-1])
-    joined = same & (end[:-1] == onset[1:])
-    report.drop("onsets of repeated notes", onset[1:][joined])
+    same = (np.diff(voice) == 0) & (np.diff(pitch) == 0)
+    report.drop("onsets of repeated notes", onset[1:][same & (end[:-1] == onset[1:])])
     frames = np.full((int(end.max(initial=0)), NUM_VOICES), SILENCE, np.int64)
     columns = zip(voice.tolist(), pitch.tolist(), onset.tolist(), end.tolist(), strict=True)
     for note_voice, note_pitch, first, stop in columns:

@@ -6,8 +6,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import Marker, Score, TimeSignature, pitched_notes
-from musicgen.tokenization.chords.symbols import (
+from musicgen.midi import Marker, NoteArray, Score, TimeSignature, pitched_notes
+from musicgen.tokenization.chords import (
     CHORDS,
     INTERVALS,
     NO_CHORD,
@@ -15,6 +15,7 @@ from musicgen.tokenization.chords.symbols import (
     ROOTS,
     chord_index,
 )
+from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_choice
 
 ChordSource = Literal["auto", "markers", "recognised", "none"]
@@ -52,9 +53,7 @@ def with_chords(score: Score, source: ChordSource) -> Score:
     others = [marker for marker in score.markers if chord_index(marker.text) is None]
     if source == "none":
         return replace(score, markers=others)
-    annotated = [marker for marker in score.markers if marker not in others]
-    if source == "recognised":
-        annotated = []
+    annotated = [marker for marker in score.markers if source == "auto" and marker not in others]
     first = annotated[0].tick if annotated else np.inf
     if first < score.start + score.bar_ticks(score.first_time_signature()):
         return score
@@ -83,17 +82,16 @@ def recognise_chords(score: Score) -> list[Marker]:
     ]
 
 
-def _beats(score: Score) -> tuple[NDArray[np.int64], FloatArray]:
+def _beats(score: Score) -> tuple[IntArray, FloatArray]:
     """Return the ticks of the S beats and of the end [S + 1], and the cost of a change [S]."""
     starts = score.bar_starts()[:_MAX_BEATS]
     signatures = score.time_signatures_from_start()
     latest = np.searchsorted([s.tick for s in signatures], starts, side="right") - 1
     per_bar = np.array([_beats_in_bar(s) for s in signatures])[latest]
     lines = np.append(starts, starts[-1] + score.bar_ticks(signatures[latest[-1]]))
-    bar = np.repeat(np.arange(len(starts)), per_bar)
-    beat = np.arange(len(bar)) - (np.cumsum(per_bar) - per_bar)[bar]
-    count = per_bar[bar]
-    ticks = starts[bar] + beat * np.diff(lines)[bar] // count
+    count, start, length = (np.repeat(x, per_bar) for x in (per_bar, starts, np.diff(lines)))
+    beat = np.concatenate([np.arange(number) for number in per_bar])
+    ticks = start + beat * length // count
     cost = np.where(2 * beat == count, _CHANGE_MIDDLE, _CHANGE_BEAT)
     cost[beat == 0] = _CHANGE_BAR
     return np.append(ticks, lines[-1])[: _MAX_BEATS + 1], cost[:_MAX_BEATS]
@@ -107,7 +105,7 @@ def _beats_in_bar(signature: TimeSignature) -> int:
     return numerator // 3 if numerator % 3 == 0 else numerator
 
 
-def _sounding(notes: NDArray[np.void], edges: NDArray[np.int64]) -> tuple[FloatArray, int]:
+def _sounding(notes: NoteArray, edges: IntArray) -> tuple[FloatArray, int]:
     """Return the part of each beat on which each pitch sounds, [S, octaves], and the first pitch.
 
     A note from a to b adds to beat s the increase from s to s + 1 of max(0, s - a) - max(0, s - b).
@@ -149,20 +147,15 @@ def _fits(sounding: FloatArray, lowest: int) -> FloatArray:
     return fits
 
 
-def _templates() -> FloatArray:
-    """Return the weights of the pitch classes, then of the bass, of each chord. [24, 132]."""
-    weights = np.full((24, NO_CHORD), _OUTSIDE)
-    weights[12:] = _BASS_OUTSIDE
-    for chord in range(NO_CHORD):
-        root, quality = divmod(chord, len(QUALITIES))
-        tones = (root + np.array(INTERVALS[QUALITIES[quality]])) % 12
-        weights[tones, chord] = [1, 1, 1, _SEVENTH][: len(tones)]
-        weights[12 + tones, chord] = _BASS_TONE
-        weights[12 + root, chord] = _BASS_ROOT
-    return weights
-
-
-_TEMPLATES = _templates()
+# The weights of the pitch classes, then of the bass, of each chord. [24, 132]
+_TEMPLATES = np.full((24, NO_CHORD), _OUTSIDE)
+_TEMPLATES[12:] = _BASS_OUTSIDE
+for _chord in range(NO_CHORD):
+    _root, _quality = divmod(_chord, len(QUALITIES))
+    _tones = (_root + np.array(INTERVALS[QUALITIES[_quality]])) % 12
+    _TEMPLATES[_tones, _chord] = [1, 1, 1, _SEVENTH][: len(_tones)]
+    _TEMPLATES[12 + _tones, _chord] = _BASS_TONE
+    _TEMPLATES[12 + _root, _chord] = _BASS_ROOT
 _PENALTIES = np.array([_RARENESS.get(quality, 0.0) for quality in QUALITIES] * len(ROOTS))
 
 
@@ -184,7 +177,7 @@ def recognition_tables() -> dict[str, Any]:
     }
 
 
-def _best_path(fits: FloatArray, cost: FloatArray) -> NDArray[np.int64]:
+def _best_path(fits: FloatArray, cost: FloatArray) -> IntArray:
     """Return the states with the best sum of fits minus costs of changes. [S, K], [S] -> [S].
 
     Overwrites `fits` with the best sums so far.

@@ -1,0 +1,273 @@
+"""Chorale: four voices in sixteenths, one token a voice, as models of Bach's chorales read them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import compress
+from typing import Any, ClassVar
+
+import numpy as np
+
+from musicgen.errors import ParameterError, UserError
+from musicgen.midi import Score, Track
+from musicgen.midi.key import final_key
+from musicgen.package_data import CHORALE_MODEL
+from musicgen.tokenization.augmentation import Crops, Rng
+from musicgen.tokenization.base import ConditioningTokens, Tokenizer
+from musicgen.tokenization.chorale_grammar import (
+    LEAD,
+    LEADING,
+    Arrangements,
+    ChoraleGrammar,
+    KeptTokens,
+    LastChordOfChorale,
+    NoParallels,
+)
+from musicgen.tokenization.constraints import ROOT, TRIAD, Constraint, tonic_pitches
+from musicgen.tokenization.quantization import QuantizationReport, to_grid
+from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
+from musicgen.tokenization.voices import (
+    NUM_VOICES,
+    SILENCE,
+    STEPS_PER_BEAT,
+    VOICES,
+    find_voice,
+    frames_of_score,
+    score_of_frames,
+    voices_of_tracks,
+)
+from musicgen.validation import check_float, check_int
+
+_SOPRANO_PROBABILITY = 0.5  # of the crops in which voices lead; in the others any set leads
+
+
+class Chorale(Tokenizer):
+    """`BOS`, then soprano, alto, tenor and bass of each sixteenth, `EOS`.
+
+    The layout of Huang et al. 2019 ("Music Transformer", §4.1): a piece of T sixteenths has 4 T
+    tokens of voices, each a pitch or `Silence`; which voice a token belongs to and where it stands
+    in the beat follow from its index alone. A note that goes on and one that is struck again are
+    the same tokens, which decode to one long note. Velocity, tempo and time signature are not
+    encoded.
+
+    Tracks named `Soprano`, `Alto`, `Tenor` and `Bass`, or up to four tracks without chords, are
+    voices. The notes of other Scores are divided among four voices (`lead_voices`).
+
+    Pieces are encoded in the order above. Training crops may be in others, see `Arrangements`: so a
+    model learns to harmonise a voice. The tokens of these orders are in the vocabulary if
+    `lead_probability` is positive.
+
+    Args:
+        max_beats: later onsets are dropped, notes that last longer are cut.
+        max_transposition: training crops are shifted by up to this many semitones.
+        lead_probability: share of the crops in which voices are ahead of the others: in half of
+            them the soprano, in the others any of one to three voices.
+    """
+
+    name: ClassVar[str] = "chorale"
+    note_families = ("Pitch", "Silence")  # one per voice and frame, as in the literature
+    steps_per_beat = STEPS_PER_BEAT
+    pitches = range(21, 109)
+
+    def __init__(
+        self, *, max_beats: int = 16384, max_transposition: int = 6, lead_probability: float = 0
+    ) -> None:
+        check_int("max_beats", max_beats)
+        check_int("max_transposition", max_transposition, 0)
+        check_float("lead_probability", lead_probability, maximum=1)
+        self.max_beats, self.max_transposition = max_beats, max_transposition
+        self.lead_probability = lead_probability
+        families = {
+            "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
+            "Silence": ["Silence"],
+            "EOS": ["EOS"],
+            "BOS": ["BOS"],
+            "Empty": ["Empty"],
+            "Ahead": [f"Ahead_{pitch}" for pitch in self.pitches],
+            "Lead": ["Lead_" + "+".join(compress(VOICES, each)) for each in LEADING],
+        }
+        if not lead_probability:
+            families |= {"Empty": [], "Ahead": [], "Lead": []}
+        self.vocabulary, self.families = number_tokens(families)
+        self.arrangements = Arrangements(len(self.vocabulary), self.families)
+        self._to_ahead = self.families["Ahead"].start - self.families["Pitch"].start
+
+    @cached_property
+    def crops(self) -> Crops:
+        return _ChoraleCrops(self)
+
+    def grammar(self) -> ChoraleGrammar:
+        return ChoraleGrammar(self, self.arrangements, self.max_beats * STEPS_PER_BEAT)
+
+    def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
+        grammar = self.grammar()
+        constraints: list[Constraint] = []
+        if request.ends_on_tonic:
+            start = [request.end_time(prompt) - self.steps_per_beat for prompt in prompts]
+            keys = [final_key(prompt.score) for prompt in prompts]
+            chord, bass = (tonic_pitches(keys, self.pitches, each) for each in (TRIAD, ROOT))
+            of_voices = np.stack([*(NUM_VOICES - 1) * [chord], bass], axis=1)
+            constraints.append(LastChordOfChorale(grammar, np.array(start), of_voices))
+        if request.piece.is_whole_piece:
+            conditioning = [prompt.kept.conditioning.ids for prompt in prompts]
+            constraints.append(KeptTokens(grammar, conditioning))
+        if request.sampling.avoid_parallels:
+            constraints.append(NoParallels(grammar))
+        return constraints
+
+    def find_track(self, track: Track) -> int | None:
+        return None if track.is_drum else find_voice(track.name)
+
+    def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:
+        report = QuantizationReport(score, STEPS_PER_BEAT)
+        frames = frames_of_score(report, self.pitches, self.max_beats).ravel()
+        pitches = frames - self.pitches.start + self.families["Pitch"].start
+        tokens = np.where(frames == SILENCE, self.vocabulary.id("Silence"), pitches)
+        bos, eos = self.vocabulary.id("BOS"), self.vocabulary.id("EOS")
+        return np.concatenate([[bos], tokens, [eos]]), report
+
+    def decode(self, tokens: IntArray) -> Score:
+        """Return one track per voice, also without notes; no tempo; constant velocity.
+
+        A frame with fewer than four voices, at the end, is left out.
+        """
+        frames = self.frames(tokens)
+        is_pitch = within(frames, self.families["Pitch"])
+        pitches = frames - self.families["Pitch"].start + self.pitches.start
+        return score_of_frames(np.where(is_pitch, pitches, SILENCE))
+
+    def times(self, tokens: IntArray) -> IntArray:
+        """Return the frame (sixteenth) of each id; EOS has the first after all. [L] -> [L]."""
+        tokens = np.asarray(tokens)
+        if not len(tokens):
+            return np.empty(0, np.int64)
+        index = np.cumsum(tokens != self.vocabulary.pad_id) - 1
+        header, is_end = np.full_like(index, tokens[0]), tokens == self.vocabulary.id("EOS")
+        return self.arrangements.times(header, index, is_end)
+
+    def frames(self, tokens: IntArray) -> IntArray:
+        """Return the tokens of complete frames, in their musical order.
+
+        [L] -> [num_frames, 4]; voices that are still to come have the token Empty.
+        """
+        tokens, families = self.until_end(tokens), self.families
+        frames = tokens[~(within(tokens, families["BOS"]) | within(tokens, families["Lead"]))]
+        frames = frames - self._to_ahead * within(frames, families["Ahead"])
+        num_frames = len(frames) // NUM_VOICES
+        frames = frames[: num_frames * NUM_VOICES].reshape(num_frames, NUM_VOICES)
+        if len(tokens) and tokens[0] in families["Lead"]:
+            behind = ~self.arrangements.leading[tokens[0]]
+            still_to_come = np.full((LEAD, behind.sum()), families["Empty"].start)
+            moved = np.concatenate([frames[LEAD:, behind], still_to_come])
+            frames[:, behind] = moved[:num_frames]
+        return frames
+
+    def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
+        if rng.random() >= self.lead_probability:
+            return window
+        is_soprano = rng.random() < _SOPRANO_PROBABILITY
+        return self.lead(window, LEADING[0 if is_soprano else rng.integers(len(LEADING))])
+
+    def lead(self, tokens: IntArray, voices: Sequence[bool]) -> IntArray:
+        """Return the beginning of a piece, or a whole one, with some voices ahead.
+
+        A whole piece ends with the last note of these voices; without one it stays as it is.
+
+        Args:
+            voices: whether each voice is ahead.
+        """
+        frames, ahead = self.frames(tokens), np.array(voices)
+        pitches, is_eos = self.families["Pitch"], tokens[-1:] == self.vocabulary.id("EOS")
+        end = tokens[-1:][is_eos]  # empty of an incomplete piece
+        if len(end):
+            sounding = np.flatnonzero(within(frames[:, ahead], pitches).any(axis=1))
+            if not len(sounding):
+                return tokens
+            frames = frames[: sounding[-1] + 1]
+        frames = frames + self._to_ahead * (within(frames, pitches) & ahead)
+        size = len(frames) + LEAD * len(end)
+        moved = np.full((size, NUM_VOICES), self.families["Empty"].start)
+        moved[: len(frames), ahead] = frames[:, ahead]
+        moved[LEAD:, ~ahead] = frames[: max(0, size - LEAD), ~ahead]
+        header = self.families["Lead"][LEADING.index(list(voices))]
+        return np.concatenate([[header], moved.ravel(), end])
+
+    def keep_parts(
+        self, score: Score, names: Sequence[str], first: int, end: int | None
+    ) -> ConditioningTokens:
+        if end is not None or not names:
+            return super().keep_parts(score, names, first, end)
+        if not self.families["Lead"]:
+            raise UserError(
+                "this model has not learned keep=; take one that was trained with "
+                f"tokenizer.lead_probability above 0, such as checkpoint={CHORALE_MODEL}"
+            )
+        kept = [find_voice(name) for name in names]
+        if None in kept or len(set(kept)) == NUM_VOICES:
+            expected = f"expected one to three of {', '.join(VOICES)}"
+            raise ParameterError("keep", ",".join(names), expected)
+        leading = [voice in kept for voice in range(NUM_VOICES)]
+        roles = _voices_of_score(score, leading)
+        named = [
+            replace(track, name=VOICES[voice])
+            for track, voice in zip(score.tracks, roles, strict=True)
+            if voice is not None
+        ]
+        ids = self.lead(self.encode(replace(score, tracks=named)), leading)
+        start = int(to_grid(np.array(first), STEPS_PER_BEAT, score.ticks_per_beat))
+        begin = 1 + NUM_VOICES * (LEAD + start)
+        if ids[0] not in self.families["Lead"] or begin >= len(ids) - 1:
+            raise UserError("nothing is left to write: the parts that are kept have ended")
+        of_leading = np.resize(leading, len(ids) - 1 - begin)
+        ids[begin:-1] = np.where(of_leading, ids[begin:-1], -1)
+        written = np.flatnonzero(np.logical_not(leading)).tolist()
+        return ConditioningTokens(ids, roles, written, start)
+
+
+def _voices_of_score(score: Score, leading: Sequence[bool]) -> list[int | None]:
+    """Return the voice of each track of a score; None for drums and empty tracks.
+
+    Args:
+        leading: whether each voice is kept; the score must have its notes.
+    """
+    tracks, kept = score.tracks, np.flatnonzero(leading).tolist()
+    sung = [i for i, track in enumerate(tracks) if len(track.notes) and not track.is_drum]
+    by_name = {i: find_voice(tracks[i].name) for i in sung}
+    if set(kept) <= set(by_name.values()):  # other tracks, such as a piano, are no voices
+        sung = [i for i in sung if by_name[i] is not None]
+    if len(sung) == len(kept) and None in [by_name[i] for i in sung]:
+        from_highest = sorted(sung, key=lambda i: -tracks[i].notes["pitch"].mean())
+        voice_of = dict(zip(from_highest, kept, strict=True))
+    else:
+        voices = voices_of_tracks(
+            [tracks[i].name for i in sung],
+            [tracks[i].notes["pitch"] for i in sung],
+            [tracks[i].notes["onset"] for i in sung],
+        )
+        if voices is None:
+            raise UserError(
+                f"{len(sung)} tracks that are not voices: give a file with a track for each "
+                f"of up to {NUM_VOICES} voices, without chords"
+            )
+        voice_of = dict(zip(sung, voices, strict=True))
+    if missing := [VOICES[voice].lower() for voice in kept if voice not in voice_of.values()]:
+        raise UserError(f"no note of {' or '.join(missing)}, which is to be kept")
+    return [voice_of.get(i) for i in range(len(tracks))]
+
+
+class _ChoraleCrops(Crops):
+    """Crops of frames: BOS stands in the place of the token before the bar."""
+
+    def __init__(self, tokenizer: Chorale) -> None:
+        self.tokenizer = tokenizer
+
+    def starts(self, tokens: IntArray, *, bar_length: int) -> IntArray:
+        num_frames = -(-self.tokenizer.num_notes(tokens) // NUM_VOICES)  # rounded up
+        starts = np.arange(0, num_frames, bar_length)
+        return np.stack([NUM_VOICES * starts, -starts], axis=1)
+
+    def crop(self, tokens: IntArray, starts: IntArray, length: int) -> IntArray:
+        window = super().crop(tokens, starts, length)
+        if len(starts):
+            window[0] = self.tokenizer.families["BOS"].start
+        return window

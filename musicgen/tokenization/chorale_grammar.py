@@ -1,0 +1,236 @@
+"""The grammar of chorales, in all orders of the voices, and constraints on their tokens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
+from musicgen.tokenization.codec import Codec
+from musicgen.tokenization.constraints import FREE, Constraint, padded
+from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, latest
+from musicgen.tokenization.vocabulary import IntArray
+from musicgen.tokenization.voices import NUM_VOICES
+
+LEAD = 16
+
+LEADING = [
+    [bool(number >> voice & 1) for voice in range(NUM_VOICES)]
+    for number in range(1, 2**NUM_VOICES - 1)
+]
+"""The sets of voices that may lead, in the order of their tokens; the first is the soprano."""
+
+RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
+
+
+class Arrangements:
+    """What the first token of a sequence says of its order, by the token's id.
+
+    In all orders each voice has a token in each frame:
+
+    - `BOS`: four voices of one frame after another.
+    - `Lead_*`, the names of one to three voices: those are `LEAD` frames ahead. Their pitches are
+      `Ahead_*`, so that each tells by itself what it is. The other voices begin with `Empty`
+      tokens, the leading ones end with them. The piece ends with the leading voices.
+
+    Attributes:
+        leading: the voices that are not behind others: all, but after `Lead_*`. [V, 4]
+        delay: frames by which the other voices are behind. [V]
+    """
+
+    def __init__(self, size: int, families: Mapping[str, range]) -> None:
+        self.leading = np.ones((size, NUM_VOICES), bool)
+        self.delay = np.zeros(size, np.int64)
+        for header, voices in zip(families["Lead"], LEADING, strict=False):
+            self.leading[header], self.delay[header] = voices, LEAD
+
+    def times(self, header: IntArray, index: IntArray, is_end: BoolArray) -> IntArray:
+        """Return the musical time in frames of tokens, by their index, of any shape.
+
+        Args:
+            header: the first tokens of their sequences.
+            is_end: whether they are EOS, which has the first frame after all.
+        """
+        frame, voice = np.divmod(np.maximum(index - 1, 0), NUM_VOICES)
+        behind = ~self.leading[header, voice] | is_end
+        return np.maximum(frame - behind * self.delay[header], 0)
+
+
+@dataclass
+class ChoraleState(GrammarState):
+    """The state of Chorale sequences. [B] each."""
+
+    sounding: BoolArray  # whether a leading voice sounds in their last or current frame
+    header: IntArray  # the first token, see `Arrangements`; PAD before it
+    end: IntArray  # the frame in which a leading voice is empty for the first time
+
+
+class ChoraleGrammar(Grammar[ChoraleState]):
+    """A header, frames of four voices, and EOS.
+
+    After BOS all frames have four voices, and EOS may follow a frame in which a voice sounds, or
+    BOS. The other headers say which voices of which frames are empty, and where EOS stands, see
+    `Arrangements`; there the leading voices end with a frame in which one of them sounds.
+
+    Attributes:
+        limit: maximum number of frames.
+        pitch: of each token, from the lowest; -1: none. [V]
+    """
+
+    state_type = ChoraleState
+    holds_last_chord = True
+
+    def __init__(self, tokenizer: Codec, arrangements: Arrangements, limit: int) -> None:
+        super().__init__(tokenizer.vocabulary, tokenizer.families)
+        self.arrangements, self.limit, self.pitch = arrangements, limit, tokenizer.pitch_ranks
+        self.num_pitches = len(tokenizer.pitches)
+        # The first and the last of the leading voices, by header.
+        leading = self.arrangements.leading
+        self._first = leading.argmax(axis=1)
+        self._last = NUM_VOICES - 1 - leading[:, ::-1].argmax(axis=1)
+        self._is_empty, self._is_header = self.of_families("Empty"), self.of_families("BOS", "Lead")
+
+    def _initial_fields(self, batch: int) -> dict[str, Any]:
+        return super()._initial_fields(batch) | {
+            "sounding": np.zeros(batch, bool),
+            "header": np.full(batch, self.pad),
+            "end": np.full(batch, NEVER),
+        }
+
+    def _allowed(self, state: ChoraleState, earliest: Mapping[str, IntArray]) -> BoolArray:
+        # The next token's frame and voice; the header has index 0.
+        index, header, sounding = state.positions[:, 0], state.header, state.sounding
+        frame, voice = index // NUM_VOICES, index % NUM_VOICES
+        begun, plain = index >= 0, header == self.slices["BOS"].start
+        delay = self.arrangements.delay[header]
+        leads = self.arrangements.leading[header, voice]
+        first, last = voice == self._first[header], voice == self._last[header]
+        limit = np.minimum(state.limit, self.limit)
+        over = frame >= state.end + delay
+        must_wait = np.where(leads, frame >= state.end, frame < delay)
+        sings = begun & ~over & ~must_wait & (~leads | (frame < limit))
+        # The last frame that fits must have a note, or else the piece could not end there.
+        last_chance = leads & (frame == limit - 1) & last
+        stops = leads & first & (delay > 0) & sounding & (frame > 0)
+        may_end = np.where(plain, (frame == 0) | sounding, over) & (voice == 0)
+        ahead = sings & leads & (delay > 0)
+        mask = np.zeros((len(index), len(self.vocabulary)), bool)
+        mask[:, self.slices["Pitch"]] = (sings & ~ahead)[:, None]
+        mask[:, self.slices["Silence"]] = (sings & (~last_chance | sounding))[:, None]
+        mask[:, self.slices["EOS"]] = (begun & may_end)[:, None]
+        mask[:, self._is_header] = ~begun[:, None]
+        if self._is_empty.any():  # voices may lead
+            mask[:, self.slices["Empty"]] = (begun & ~over & (must_wait | stops))[:, None]
+            mask[:, self.slices["Ahead"]] = ahead[:, None]
+        return mask
+
+    def time_tokens(self, state: ChoraleState, until: IntArray) -> BoolArray:
+        """Return silence before `until`, and every token where the next one is at `until`."""
+        return self.of_families("Silence") | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
+
+    def _advance(self, state: ChoraleState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
+        index = state.positions[:, 0] + (ids != self.pad).cumsum(axis=0)
+        header = latest(state.header, self._is_header[ids], ids)
+        frame, voice = np.divmod(index - 1, NUM_VOICES)
+        leads = self.arrangements.leading[header, voice] & (index > 0)
+        sounds = self.pitch[ids] >= 0
+        tells = leads & (sounds | (voice == self._first[header]))  # the first of a frame, or a note
+        stops = np.where(leads & self._is_empty[ids], frame, NEVER)
+        return self.arrangements.times(header, index, ids == self.eos), {
+            "sounding": latest(state.sounding, tells, sounds),
+            "header": header,
+            "end": np.minimum(state.end, np.minimum.accumulate(stops)),
+        }
+
+
+class KeptTokens(Constraint):
+    """The tokens are those of a piece, except where the model writes.
+
+    Args:
+        conditioning: ids of each sequence by index, FREE where the model writes; later tokens are
+            free. [L]
+    """
+
+    def __init__(self, grammar: Grammar[Any], conditioning: Sequence[IntArray]) -> None:
+        self.conditioning = padded(conditioning, FREE)
+        self._tokens = np.arange(len(grammar.vocabulary))
+
+    def allowed(self, state: GrammarState, memory: IntArray) -> BoolArray:
+        at = np.minimum(state.positions[:, 0] + 1, self.conditioning.shape[1] - 1)
+        token = self.conditioning[memory, at][:, None]
+        return (token == FREE) | (self._tokens == token)
+
+
+class NoParallels(Constraint):
+    """No two voices move in parallel fifths or octaves.
+
+    They are those that `metrics.part_writing` counts. The other voice is one that is known already,
+    in this frame or, if it leads, in an earlier one.
+
+    The memory is the pitch of each of the last tokens, from the lowest; `SILENT` without one.
+    [B, RECENT]
+    """
+
+    def __init__(self, grammar: ChoraleGrammar) -> None:
+        self.grammar = grammar
+
+    def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
+        recent = np.full((len(prompts), RECENT), SILENT)
+        for of_prompt, tokens in zip(recent, prompts, strict=True):
+            pitches = self.grammar.pitch[np.asarray(tokens)[-RECENT:]]
+            of_prompt[RECENT - len(pitches) :] = pitches
+        return recent
+
+    def advance(self, state: ChoraleState, memory: IntArray, tokens: IntArray) -> IntArray:
+        return np.concatenate([memory[:, 1:], self.grammar.pitch[tokens][:, None]], axis=1)
+
+    def allowed(self, state: ChoraleState, memory: IntArray) -> BoolArray:
+        may_sing = ~self._parallels(state, memory)
+        mask = np.ones((len(may_sing), len(self.grammar.vocabulary)), bool)
+        mask[:, self.grammar.slices["Pitch"]] = may_sing
+        ahead = self.grammar.slices["Ahead"]
+        mask[:, ahead] = may_sing[:, : ahead.stop - ahead.start]
+        return mask
+
+    def _parallels(self, state: ChoraleState, recent: IntArray) -> BoolArray:
+        """Return which pitches of the next token would make a parallel. [B, num_pitches]"""
+        arrangements = self.grammar.arrangements
+        voice = state.positions[:, 0] % NUM_VOICES  # of the next token: the header has index 0
+        pitches = np.arange(self.grammar.num_pitches)
+        sequences, mine = np.arange(len(voice)), recent[:, -NUM_VOICES]
+        delay = arrangements.delay[state.header][:, None]
+        behind = ~arrangements.leading[state.header] * delay  # frames, of each voice [B, 4]
+        found = np.zeros((len(voice), len(pitches)), bool)
+        for other in range(NUM_VOICES):
+            frames = behind[sequences, voice] - behind[:, other]
+            back = NUM_VOICES * frames + voice - other  # tokens from the other voice to this one
+            is_known = back > 0
+            back = np.maximum(back, 1)
+            now, before = recent[sequences, -back], recent[sequences, -back - NUM_VOICES]
+            pairs_before = np.stack((mine, before), axis=-1)[:, None]  # [B, 1, 2]
+            pairs_now = np.stack(np.broadcast_arrays(pitches, now[:, None]), axis=-1)
+            intervals = parallel_intervals(pairs_before, pairs_now)  # [B, num_pitches]
+            found |= is_known[:, None] & np.isin(intervals, (UNISON, FIFTH))
+        return found
+
+
+class LastChordOfChorale(Constraint):
+    """From a frame on all voices sing, on the pitches of a chord.
+
+    Args:
+        start: the frame. [B]
+        chord: the pitches of the vocabulary per voice. [B, num_voices, num_pitches]
+    """
+
+    def __init__(self, grammar: ChoraleGrammar, start: IntArray, chord: BoolArray) -> None:
+        self.grammar, self.first, self.chord = grammar, start, chord
+
+    def allowed(self, state: ChoraleState, memory: IntArray) -> BoolArray:
+        # Frame and voice of the next token: the header has index 0.
+        frame, voice = np.divmod(state.positions[:, 0], NUM_VOICES)
+        is_last = (frame >= self.first[memory])[:, None]
+        mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
+        mask[:, self.grammar.slices["Pitch"]] = self.chord[memory, voice] | ~is_last
+        mask[:, self.grammar.slices["Silence"]] = ~is_last
+        return mask
