@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parent / "graphs"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "musicgen-symbolic"
-_NUM_TRIED = 4  # tokens with which a graph is compared with the model
+_NUM_TRIED = 4  # tokens for the comparison of a graph with the model
 
 
 def find_graph(

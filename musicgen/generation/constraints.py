@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
@@ -26,12 +27,7 @@ class ConstrainedState:
     def select(self, index: Tensor | IntArray) -> "ConstrainedState":
         """Return the states of the sequences at `index` [N], which may repeat."""
         at = np.asarray(index)
-        memories = [
-            type(memory)(*(array[at] for array in memory))
-            if isinstance(memory, tuple)
-            else memory[at]
-            for memory in self.memories
-        ]
+        memories = tree_map(lambda x: None if x is None else x[at], self.memories)
         return ConstrainedState(self.grammar.select(at), memories)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
@@ -16,7 +15,7 @@ from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track, dumps, extend
 from musicgen.midi.extension import PedalBar, find_parts
 from musicgen.midi.io import Soundfont, to_library
 from musicgen.midi.replacement import replace_notes
-from musicgen.midi.score import sort_notes
+from musicgen.midi.score import IntArray, sort_notes
 from musicgen.text import pluralize
 from musicgen.tokenization.quantization import relocate, to_grid
 from musicgen.validation import check_choice
@@ -53,7 +52,7 @@ class Continuation:
 
     prompt: Prompt
     sample: int
-    tokens: NDArray[np.int64]
+    tokens: IntArray
     score: Score
     bars: int
 
@@ -103,11 +102,8 @@ class Continuation:
     @property
     def notice(self) -> str:
         """One line if it has very few notes, or none in some parts; empty otherwise."""
-        return self._sparse_notice() or self._silent_notice()
-
-    @property
-    def _label(self) -> str:
-        return f"{self.prompt.name}, continuation {self.sample + 1}"
+        text = self._sparse_notice() or self._silent_notice()
+        return text and f"{self.prompt.name}, continuation {self.sample + 1}: {text}"
 
     def _sparse_notice(self) -> str:
         """Return one line if there are very few new notes."""
@@ -118,7 +114,7 @@ class Continuation:
         if num_new >= SPARSE * per_bar * self.bars:
             return ""
         return (
-            f"{self._label}: {pluralize(num_new, 'notes')} in {pluralize(self.bars, 'bars')}, "
+            f"{pluralize(num_new, 'notes')} in {pluralize(self.bars, 'bars')}, "
             f"after {per_bar:.3g} a bar in the prompt, which is probably unlike the music that the "
             "model learned; try another model"
         )
@@ -131,20 +127,18 @@ class Continuation:
         if prompt.kept is not None:  # the target parts that do not rest in these bars of the piece
             here = tracks_with_notes(prompt.piece.clip(prompt.end.tick, score.end + 1))
             expected = [i for i in prompt.targets if i in here or i not in playing]
-        without_new_notes = [score.tracks[i] for i in expected if not len(new.tracks[i].notes)]
         # A note from before may go on for a bar, or to the end.
         sounds_until = min(prompt.end.tick + 4 * TICKS_PER_BEAT, score.end)
         sounds_until = max(prompt.end.tick + 1, sounds_until)
         silent = [
-            track.name
-            for track in without_new_notes
-            if replace(score, tracks=[track]).end < sounds_until
+            score.tracks[i].name
+            for i in expected
+            if not len(new.tracks[i].notes)
+            and replace(score, tracks=[score.tracks[i]]).end < sounds_until
         ]
         if not silent and (new.num_notes or expected):
             return ""
-        notice = f"{self._label}: no notes"
-        if silent:
-            notice += f" for {', '.join(silent)}"
+        notice = f"no notes for {', '.join(silent)}" if silent else "no notes"
         is_from_start = prompt.kept is not None and prompt.kept.span == (0, np.inf)
         if is_from_start and any(target in playing for target in prompt.targets):
             notice += "; prompt_bars=8 keeps first bars of these parts, to go on from"

@@ -41,12 +41,11 @@ class Decoder:
         self,
         engine: Engine,
         tokenizer: Tokenizer,
-        *,
-        lag_biases: Tensor | None = None,
-        temperature: float = 1.0,
+        lag_biases: Tensor | None,
+        temperature: float,
     ) -> None:
-        self.engine, self.tokenizer, self.temperature = engine, tokenizer, temperature
-        self.lag_biases = lag_biases
+        self.engine, self.tokenizer = engine, tokenizer
+        self.lag_biases, self.temperature = lag_biases, temperature
         self.coordinates, self.names = Coordinates(tokenizer), engine.model.coordinate_names
         self.state: Any = None
         self._positions = self._bar_lengths = np.empty(0, np.int64)

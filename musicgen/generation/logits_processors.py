@@ -25,8 +25,8 @@ Processor = Callable[[Tensor, Tensor], Tensor]
 class LogitsProcessor:
     """Base class of processors that keep a state per sequence, such as a running mean.
 
-    The sampler calls `start` and `select` of its subclasses. A processor without a state can be a
-    plain function.
+    The sampler calls `start` and `select` of its subclasses; they change the processor and return
+    nothing. A processor without a state can be a plain function.
     """
 
     def start(self, batch: int) -> None:

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,8 +173,9 @@ class MusicModel:
         else:
             is_path = isinstance(music, str | Path)
             name = name or (music_name(Path(music)) if is_path else "prompt")
-            read = partial(read_with_data, keep_events=True)
-            own, data = read(music) if is_path else (as_score(music), None)
+            own, data = (
+                read_with_data(music, keep_events=True) if is_path else (as_score(music), None)
+            )
             score, data = on_beats(own, data, beats)
             if piece.is_whole_piece:
                 prompt = self._kept_prompt(score, data, name, prompt_bars, request)

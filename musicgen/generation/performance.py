@@ -22,13 +22,11 @@ from musicgen.midi.donors import (
     Groups,
     find_donors,
 )
-from musicgen.midi.score import IntArray, join_notes, sort_notes
+from musicgen.midi.score import FloatArray, IntArray, join_notes, sort_notes
 from musicgen.midi.tick_grid import is_notated
 from musicgen.tokenization.quantization import to_grid
 
 PlayedNotes = NDArray[np.void]  # of `PLAYED_NOTE`
-GridMap = tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.float64]]
-"""Ticks of a piece, and the grid steps of its tokens at these ticks. [N] each"""
 
 
 class Performance:
@@ -51,7 +49,7 @@ class Performance:
         played: Score,
         written: Score,
         roles: Sequence[int | None],
-        grid_map: GridMap,
+        grid_map: tuple[IntArray, IntArray | FloatArray],
         bars: IntArray,
         steps_per_beat: int,
         *,

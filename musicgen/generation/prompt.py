@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.generation.performance import Performance
@@ -104,7 +103,7 @@ class Prompt:
     """
 
     tokenizer: Tokenizer
-    tokens: NDArray[np.int64]
+    tokens: IntArray
     end: Boundary
     bar_length: int
     score: Score

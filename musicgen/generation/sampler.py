@@ -188,14 +188,10 @@ class Sampler:
     def decoder(self, prompts: Sequence[Prompt]) -> Decoder | GuidedDecoder:
         """Return what computes the logits of a batch that begins with some of the prompts."""
         sampling = self.request.sampling
-        temperature = sampling.temperature or 1.0
-        decoder = Decoder(
-            self.engine, self.tokenizer, lag_biases=self.lag_biases, temperature=temperature
-        )
-        has_kept = any(prompt.kept for prompt in prompts)
-        if sampling.guidance == 1 or not has_kept:
-            return decoder
-        return GuidedDecoder(decoder, sampling.guidance)
+        decoder = Decoder(self.engine, self.tokenizer, self.lag_biases, sampling.temperature or 1.0)
+        if sampling.guidance != 1 and any(prompt.kept for prompt in prompts):
+            return GuidedDecoder(decoder, sampling.guidance)
+        return decoder
 
     def _continuation(self, sequence: GeneratedSequence) -> Continuation:
         prompt = sequence.prompt

@@ -29,7 +29,7 @@ class Source:
         time_signature: of the continuation, if its bars have another length than the file's.
         tune_part: index of the decoded track for a lone melody, see `PartOrder.name_tune`; None:
             tracks are read as `Tokenizer.find_track` finds them.
-        tempo: quarters a minute, at which the continuation begins; None: that of the prompt.
+        tempo: first tempo of the continuation, in quarters a minute; None: that of the prompt.
         programs: General MIDI programs of decoded tracks, by index, instead of the tokenizer's.
         velocities: of the notes of decoded tracks, by index, where the tokens have none.
         performance: how the prompt is played, which new notes take over; None: they do not.

@@ -12,7 +12,7 @@ from musicgen.midi.key import Key
 from musicgen.tokenization.grammar import BoolArray, Grammar
 from musicgen.tokenization.vocabulary import IntArray
 
-Memory = NDArray[Any] | tuple[NDArray[Any], ...]
+Memory = NDArray[Any] | tuple[NDArray[Any], ...] | None
 
 FREE = -1  # in place of tokens that the model writes
 
@@ -25,7 +25,9 @@ class Constraint:
 
     Override the methods that the constraint needs; the defaults restrict nothing. A constraint does
     not change while decoding. What it remembers of each sequence is its memory: an array, or a
-    NamedTuple of arrays, whose first dimension is the batch. Methods take and return it.
+    tuple of arrays, whose first dimension is the batch; None: nothing. `start` returns it,
+    `advance` replaces it, and the sampler selects its rows: for several samples of a prompt, and
+    when sequences end.
 
     B is the number of sequences in the batch, V the size of the vocabulary.
     """
@@ -35,7 +37,7 @@ class Constraint:
         return state
 
     def start(self, state: Any, prompts: Sequence[IntArray]) -> Memory:
-        """Return the memory after the prompts; by default the number of each sequence's prompt.
+        """Return the memory after the prompts, a row each; by default the number of the prompt.
 
         Args:
             state: the grammar's state after the prompts.

@@ -14,7 +14,7 @@ from musicgen.export import cached
 from musicgen.export.step import RecurrentStep
 from musicgen.files import write_bytes
 from musicgen.generation import engines
-from musicgen.generation.engines import Engine, make_engine, onnx_runtime, torch_engines
+from musicgen.generation.engines import Engine, make_engine
 from musicgen.models import Transformer
 from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey
@@ -68,18 +68,18 @@ def made(tmp_path_factory) -> MadeGraph:
     folder = tmp_path_factory.mktemp("graphs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cached, "CACHE", folder)
-        patch.setattr(onnx_runtime, "NUM_SLOTS", 8)
+        patch.setattr(engines, "NUM_SLOTS", 8)
         return MadeGraph(folder, decode(make_engine(copying(), NOISE, engine="onnx"), 5))
 
 
 def test_onnx_equals_eager_and_keeps_its_graph(made, monkeypatch):
-    monkeypatch.setattr(onnx_runtime, "NUM_SLOTS", 8)  # the ring grows after 32 tokens
+    monkeypatch.setattr(engines, "NUM_SLOTS", 8)  # the ring grows after 32 tokens
     model = copying()
     torch.testing.assert_close(made.logits, decode(Engine(model, NOISE), 5), rtol=1e-4, atol=1e-5)
     assert len([*made.folder.rglob("*.onnx")]) == 1
     # Other weights and other noise take the same graph.
     monkeypatch.setattr(cached, "CACHE", made.folder)
-    monkeypatch.setattr(onnx_runtime, "make_graph", None)
+    monkeypatch.setattr(engines, "make_graph", None)
     torch.nn.init.normal_(model.head.weight)
     other = NoiseKey((8,))
     steps = decode(make_engine(model, other, engine="onnx"), 3)
@@ -106,7 +106,7 @@ def test_the_models_of_the_package_have_their_graphs(cache, name):
         for n in range(8, 38):
             logits, state = engine.step(ids[:, n], positions[:, n], state)
             torch.testing.assert_close(logits[0], expected[n], rtol=1e-4, atol=1e-4)
-    assert isinstance(state, onnx_runtime.BoundState)
+    assert isinstance(state, engines.BoundState)
 
 
 def test_no_other_graphs_come_with_the_package():
@@ -143,7 +143,7 @@ def test_auto_makes_a_graph_after_enough_steps_and_reports_a_failure_once(cache,
     def fail(step):
         raise RuntimeError("no exporter\nwith a long story")
 
-    monkeypatch.setattr(onnx_runtime, "make_graph", fail)
+    monkeypatch.setattr(engines, "make_graph", fail)
     monkeypatch.setattr(engines, "NUM_STEPS_TO_EXPORT", 20)
     model, warnings = build(pair("rope", "favor")), []
     engine = make_engine(model, NOISE, warn=warnings.append)
@@ -175,7 +175,7 @@ def test_buffers_of_a_cuda_graph_hold_every_part_of_a_state(settings):
     model = build(pair("none", "favor", settings))
     _, state = model.forward_with_state(tokens(3, 9))
     _, other = model.forward_with_state(tokens(2, 12).flip(1))
-    torch_engines._copy(other, state)
+    engines._copy(other, state)
     following = tokens(3, 1)
     # Of as many rows, as rounding depends on their number.
     expected, _ = model.forward_with_state(following, state=other.select(torch.tensor([0, 1, 0])))

@@ -139,3 +139,21 @@ def test_a_processor_sees_all_tokens_and_the_masked_logits():
     assert (mask.sum(dim=1) < len(tokenizer.vocabulary)).all(), "the grammar has masked"
     last = [t for t in seen[-1][0][-1].tolist() if t != pad]
     assert last in [piece.tokens.tolist()[: len(last)] for piece in pieces]
+
+
+def test_a_start_without_a_result_remembers_nothing():
+    class WithoutMemory(WhiteKeysOnly):
+        def start(self, state, prompts):
+            pass
+
+        def allowed(self, state, memory):
+            assert memory is None
+            return self.mask
+
+    tokenizer = REMI()
+    options = {"prompt_bars": 1, "bars": 2, "num_samples": 3}
+    found = [
+        music_model(tokenizer).generate(SCORES["remi"], **options, constraints=[kind(tokenizer)])
+        for kind in (WhiteKeysOnly, WithoutMemory)
+    ]
+    assert [x.score for x in found[0]] == [x.score for x in found[1]]
