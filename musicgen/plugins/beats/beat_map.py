@@ -9,10 +9,9 @@ import numpy as np
 from musicgen.midi.events import END_OF_TRACK, META, TEMPO_CHANGE, TIME_SIGNATURE
 from musicgen.midi.extension import FileTrack, as_file
 from musicgen.midi.io import dumps, loads
-from musicgen.midi.score import TEMPO, Score, TimeSignature
+from musicgen.midi.score import TEMPO, FloatArray, IntArray, Score, TimeSignature
 from musicgen.midi.tracks import open_file
 from musicgen.plugins.beats.beats import Beats, find_beats, read_beats
-from musicgen.plugins.beats.network import FloatArray, IntArray
 
 TICKS_PER_BEAT = 1920
 """Ticks in a quarter: half a tick is less than a millisecond down to 16 quarters a minute."""

@@ -8,12 +8,10 @@ from typing import Literal
 import numpy as np
 
 from musicgen.errors import UserError
-from musicgen.midi.score import Score
+from musicgen.midi.score import FloatArray, IntArray, Score
 from musicgen.midi.tick_grid import DIVISIONS, TickGrid
 from musicgen.plugins.beats.network import (
     FRAME_RATE,
-    FloatArray,
-    IntArray,
     PlayedNotes,
     bar_odds,
     beat_logits,
@@ -23,10 +21,10 @@ from musicgen.plugins.beats.network import (
     played_notes,
 )
 
-# Beats between the file's are to be more likely by so much, in mean log odds: most songs of POP909
+# Beats between the file's must be more likely by this, in mean log odds: most songs of POP909
 # whose notes lie on the grid of another beat have 1.9 or more, metronomic files .5 or less.
 _MORE_LIKELY = 1.5
-# The same of other bars than the file's: most songs of POP909 whose bars begin at other beats have
+# The same for other bars than the file's: most songs of POP909 whose bars begin at other beats have
 # 4.5 or more, metronomic files without drums 1.2 or less. Drums are played to the file's bars.
 _MORE_LIKELY_BARS = 3.0
 
@@ -92,7 +90,7 @@ def find_beats(score: Score, times: FloatArray | None = None) -> Beats:
     bars begin is found. Beats of other performances are found from the notes.
 
     Args:
-        times: known beats in seconds, of which only the bars are to be found. [num_beats]
+        times: known beats in seconds; only their bars are found. [num_beats]
     """
     own, grid = beats_of_file(score), TickGrid(score)
     if times is None and not grid.may_be_wrong:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi.score import Score
+from musicgen.midi.score import FloatArray, IntArray, Score
 
 FRAME_RATE = 40
 """Frames a second."""
@@ -28,7 +28,7 @@ NUM_FEATURES = 17
 
 WEIGHTS = Path(__file__).with_name("beat_network.npz")
 
-_LOW, _HIGH = 48, 62  # MIDI pitches from which notes are middle and high ones
+_LOW, _HIGH = 48, 62  # lowest MIDI pitches of the middle and of high notes
 _HARMONY_SECONDS = (0.5, 1.0, 2.0)
 _LONGEST, _LONGEST_GAP, _LAST_NOTE = 2.0, 2.0, 4.0  # seconds
 _SNARE, _LAST_BASS_DRUM, _LAST_SNARE = (38, 39, 40), 36, 40
@@ -51,9 +51,6 @@ _LONGEST_BAR = 6  # beats, of a bar that is longer than the others
 _ODD_BAR = 6.0  # what a bar of another length costs, in nats
 _PREFERENCE = np.array([0.0, 0.4, 0.5])  # of `BEATS_PER_BAR`, in nats a beat
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 Array = NDArray[np.float32]
 
 
@@ -68,7 +65,7 @@ class PlayedNotes(NamedTuple):
     duration: FloatArray
     pitch: IntArray
     velocity: FloatArray
-    is_drum: BoolArray
+    is_drum: NDArray[np.bool_]
 
 
 def played_notes(score: Score) -> PlayedNotes:
@@ -117,7 +114,7 @@ def frame_features(notes: PlayedNotes) -> Array:
         second = np.bincount(before + 1, weights * (place - before), num_frames + 1)
         return np.asarray((first + second)[:num_frames], np.float64)
 
-    def is_highest(values: IntArray) -> BoolArray:
+    def is_highest(values: IntArray) -> NDArray[np.bool_]:
         """Return whether pitched notes have the highest value within half a second. [N]"""
         highest = np.full(num_frames, -128)
         np.maximum.at(highest, frame, np.where(pitched, values, -128))

@@ -11,7 +11,7 @@ import copy
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,31 @@ PAGE_SCRIPTS = (
     "weights",
     "start",
 )
-_CHORDS_FIELD = (
-    '<label>Chords of what is added<input type="text" id="chords" placeholder="C Am F G"></label>'
+# Fields of the page by the family of tokens that they set, and the fewest tokens of it.
+_SETTINGS = (
+    (
+        "Chord",
+        1,
+        "<label>Chords of what is added"
+        '<input type="text" id="chords" placeholder="C Am F G"></label>',
+    ),
+    (
+        "Key",
+        1,
+        '<label>Key of a new piece<input type="text" id="key" placeholder="Eb"></label>',
+    ),
+    (
+        "Tempo",
+        1,
+        '<label class="check"><input type="checkbox" id="fix-tempo" checked> fix the tempo</label>',
+    ),
+    (
+        "Bar",
+        2,
+        '<label class="check"><input type="checkbox" id="fix-time-signature" checked>'
+        " fix the time signature</label>",
+    ),
 )
-_KEY_FIELD = '<label>Key of a new piece<input type="text" id="key" placeholder="Eb"></label>'
-_CHECK_BOX = '<label class="check"><input type="checkbox" id="{id}" checked> {label}</label>'
 
 
 def save_page(
@@ -103,7 +123,11 @@ def save_page(
         about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
         temperature=str(sampling["temperature"]),
         accompany=tables["accompany"],
-        asked="\n".join(_settings_of_tokens(tokenizer)),
+        asked="\n".join(
+            field
+            for family, fewest, field in _SETTINGS
+            if len(tokenizer.families.get(family, ())) >= fewest
+        ),
         content=embedded_json(data),
         worker="\n".join(worker),
         weights=pack_weights(weights),
@@ -120,18 +144,6 @@ def read_page(path: Path) -> tuple[dict[str, Any], str, str]:
     page = path.read_text(encoding="utf-8")
     parts = dict(re.findall(r'id="(content|worker|weights)">(.*?)</script>', page, re.DOTALL))
     return json.loads(parts["content"]), parts["worker"], parts["weights"]
-
-
-def _settings_of_tokens(tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield fields for chords and key, and check boxes to keep tempo and time signature."""
-    if tokenizer.families.get("Chord"):
-        yield _CHORDS_FIELD
-    if tokenizer.families.get("Key"):
-        yield _KEY_FIELD
-    if tokenizer.families.get("Tempo"):
-        yield _CHECK_BOX.format(id="fix-tempo", label="fix the tempo")
-    if len(tokenizer.families.get("Bar", ())) > 1:
-        yield _CHECK_BOX.format(id="fix-time-signature", label="fix the time signature")
 
 
 def constants_script() -> str:

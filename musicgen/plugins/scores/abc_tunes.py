@@ -332,7 +332,7 @@ class _Tune:
         semitones = read_semitones(rest)
         if semitones is not None:
             voice.semitones = semitones
-        voice.track.is_drum = voice.track.is_drum or "perc" in rest
+        voice.track.is_drum |= "perc" in rest
 
     def _add_tempo(self, value: str) -> None:
         bpm = read_tempo(value, self.voice.unit)
@@ -342,7 +342,7 @@ class _Tune:
     def _read_key(self, voice: _Voice, value: str) -> None:
         """Apply a key; the first one ends the head, whose settings all voices get."""
         fifths, alters, semitones = read_key(value)
-        has_key = self.in_head or fifths is not None or len(alters) > 0
+        has_key = self.in_head or fifths is not None or bool(alters)
         if semitones is not None:
             voice.semitones = semitones
         if fifths is None:

@@ -114,12 +114,12 @@ def read_endings(text: str) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def read_mark(words: str) -> str | None:
-    """Return the mark that words mean, such as `DA_CAPO` for `D.C. al Fine`; None for others."""
+def read_mark(words: str) -> str:
+    """Return the mark that words mean, such as `DA_CAPO` for `D.C. al Fine`; empty for others."""
     if len(words) > _LONGEST_WORDS:
-        return None
+        return ""
     letters = re.sub(r"[^a-z]", "", words.lower())
-    return next((mark for form, mark in _WORDS.items() if re.fullmatch(form, letters)), None)
+    return next((mark for form, mark in _WORDS.items() if re.fullmatch(form, letters)), "")
 
 
 def play_order(bars: Sequence[Bar]) -> Iterator[int]:

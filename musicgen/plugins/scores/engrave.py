@@ -34,7 +34,7 @@ def engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, Any]
     mei = toolkit.getMEI().replace('symbol="bracket" symbol=', "symbol=")
     root = ElementTree.fromstring(mei.replace(_NAMESPACE, "", 1))
     for parent in list(root.iter()):
-        if parent.tag == "mSpace":  # to which verovio gives no time
+        if parent.tag == "mSpace":  # verovio gives it no time
             parent.tag = "mRest"
         for child in list(parent):
             if child.get("grace") or child.tag in ("graceGrp", "arpeg"):

@@ -48,7 +48,6 @@ class _Reader:
         new_bpm: from the next bar on.
         notes: parts and pitches of notes; rests and cue notes have None for a pitch.
         ties: beginnings of the ties that end at a note.
-        num_guessed: drums whose instrument the file does not tell.
     """
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
@@ -73,7 +72,6 @@ class _Reader:
         self.keys = defaultdict[str, list[tuple[int, int]]](list)
         self.notes = dict[str, tuple[int, int | None]]()
         self.ties = dict[str, str]()
-        self.num_guessed = 0
 
     def finish(self, root: Element) -> Sheet:
         """Return the sheet; a tie joins a note to what it begins with, if that fits."""
@@ -96,9 +94,6 @@ class _Reader:
                 name = next(element.iter("note"), element).get(_ID, "")
                 if name in self.onsets:
                     self.sheet.markers.append((self.notes[name][0], self.onsets[name], FERMATA))
-        if self.num_guessed:
-            what = "drums without an instrument placed by their lines"
-            self.sheet.repairs.append(f"{self.num_guessed:,} {what}")
         return self.sheet
 
     def read(self, element: Element) -> None:
@@ -207,7 +202,7 @@ class _Reader:
         number = element.get("pnum", "")
         if re.fullmatch(r"\d{1,3}", number):
             return int(number)
-        self.num_guessed += 1
+        self.sheet.num_guessed += 1
         if "loc" not in element.attrib:
             return _pitch(element)
         octave, step = divmod(int(element.attrib["loc"]) + 2, 7)  # 0 is the lowest line, E4

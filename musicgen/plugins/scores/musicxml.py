@@ -13,10 +13,7 @@ from musicgen.midi.key import transposed_marker
 from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, Track
 from musicgen.plugins.scores.bars import (
     CODA,
-    DA_CAPO,
-    DAL_SEGNO,
     DRUMS,
-    FINE,
     KEYBOARDS,
     SEGNO,
     SNARE,
@@ -47,14 +44,6 @@ _QUALITIES = {  # of chords, by their kinds; other kinds are major, and ninths a
     "suspended-second": "sus2",
     "suspended-fourth": "sus4",
 }
-_MARKS = {  # by attributes of sounds
-    "segno": SEGNO,
-    "coda": CODA,
-    "tocoda": TO_CODA,
-    "fine": FINE,
-    "dacapo": DA_CAPO,
-    "dalsegno": DAL_SEGNO,
-}
 
 
 def read_musicxml(root: Element, repeats: bool) -> Sheet:
@@ -79,10 +68,8 @@ def read_musicxml(root: Element, repeats: bool) -> Sheet:
             reader.track.program = CHOIR_AAHS
         readers.append(reader)
     sheet = join_parts([(reader.track, reader.bars) for reader in readers], repeats)
+    sheet.num_guessed = sum(reader.num_guessed for reader in readers)
     _join_braces(root, list(bars), sheet)
-    drums = sum(reader.num_guessed for reader in readers)
-    if drums:
-        sheet.repairs.append(f"{drums:,} drums without an instrument placed by their lines")
     return sheet
 
 
@@ -258,10 +245,9 @@ class _PartReader:
         at = self._place(direction)
         sound = direction if direction.tag == "sound" else direction.find("sound")
         attributes = {} if sound is None else sound.attrib
-        marks = {mark for name, mark in _MARKS.items() if attributes.get(name)}
+        marks = {read_mark(name) for name, value in attributes.items() if value} - {""}
         if not marks:
-            words = [read_mark(each.text or "") for each in direction.iter("words")]
-            marks = {mark for mark in words if mark}
+            marks = {read_mark(each.text or "") for each in direction.iter("words")} - {""}
         if not marks and direction.find("direction-type/segno") is not None:
             marks = {SEGNO}
         if not marks and direction.find("direction-type/coda") is not None:

@@ -42,6 +42,7 @@ class Sheet:
         tempos: tick, and quarter notes a minute.
         markers: part, tick, and the text of a chord or a fermata.
         repairs: what is left out, in words.
+        num_guessed: drums whose instrument the file does not tell.
     """
 
     tracks: list[Track] = field(default_factory=list)
@@ -52,6 +53,7 @@ class Sheet:
     tempos: list[tuple[int, float]] = field(default_factory=list)
     markers: list[tuple[int, int, str]] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
+    num_guessed: int = 0
 
     def score(self) -> Score:
         """Return the Score; an incomplete first bar begins with silence.
@@ -87,6 +89,9 @@ class Sheet:
             for part, tick, text in self.markers
             if text != FERMATA or part == highest
         }
+        if self.num_guessed:
+            what = "drums without an instrument placed by their lines"
+            self.repairs.insert(0, f"{self.num_guessed:,} {what}")
         return Score(
             TICKS_PER_BEAT,
             tracks,
@@ -180,22 +185,21 @@ def _common_keys(staves: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int,
 
 def _join_ties(notes: Sequence[Note[int]]) -> Iterator[tuple[int, int, int, int]]:
     """Yield onset, duration, pitch and velocity of notes, tied ones as one note."""
-    firsts, ends = list[Note[int]](), list[int]()
-    ending = defaultdict[tuple[int, int], list[tuple[bool, int]]](list)
+    joined = list[list[int]]()  # onset, end and pitch
+    ending = defaultdict[tuple[int, int], list[tuple[bool, list[int]]]](list)
     for note in sorted(notes, key=itemgetter(0)):
         before = ending[note.pitch, note.onset]
         if note.is_tied and before:
             # Of several notes that end here, the one whose tie begins.
-            before.remove(joined := max(before, key=itemgetter(0)))
-            index = joined[1]
+            before.remove(first := max(before, key=itemgetter(0)))
+            whole = first[1]
         else:
-            index = len(firsts)
-            firsts.append(note)
-            ends.append(0)
-        ends[index] = note.onset + note.duration
-        ending[note.pitch, ends[index]].append((note.ties_on, index))
-    for note, end in zip(firsts, ends, strict=True):
-        yield note.onset, end - note.onset, note.pitch, DEFAULT_VELOCITY
+            whole = [note.onset, 0, note.pitch]
+            joined.append(whole)
+        whole[1] = note.onset + note.duration
+        ending[note.pitch, whole[1]].append((note.ties_on, whole))
+    for onset, end, pitch in joined:
+        yield onset, end - onset, pitch, DEFAULT_VELOCITY
 
 
 def _time_signatures(starts: Sequence[tuple[int, Metre]], end: int) -> Iterator[TimeSignature]:

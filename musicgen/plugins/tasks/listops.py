@@ -16,7 +16,7 @@ OPERATIONS = (min, max, lambda values: int(median(values)), lambda values: sum(v
 TOKENS = ("PAD", *map(str, range(10)), "[MIN", "[MAX", "[MED", "[SM", "]")
 _DIGIT, _OPERATOR, _END = 1, 11, 15  # first ids
 _OPERATOR_PROBABILITY = 0.25  # of an argument; other arguments are digits
-_PATIENCE = 200_000  # trees without a new expression after which the search ends
+_PATIENCE = 200_000  # the search ends after this many trees without a new expression
 
 
 class ListOps(ExampleCorpus):
