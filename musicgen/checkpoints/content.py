@@ -28,8 +28,7 @@ CONTENT_KEY = "musicgen"
 _SECTIONS = ("model", "tokenizer", "data", "loader", "task", "optimizer", "scheduler")
 _TRAINER = ("max_steps", "max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision")
 _CALLBACKS = ("weight_averaging", "redraw_features")  # which change the weights
-_LEFT_OUT = {"seed", "val_seed", "root", "cache_dir"}
-_LEFT_OUT |= {"num_workers", "prepare_workers"}
+_LEFT_OUT = {"seed", "val_seed", "root", "cache_dir", "num_workers", "prepare_workers"}
 _MAY_CHANGE = ("dropout", "backend")  # settings of a model that do not affect its weights
 # Settings of an optimizer that do not affect its state.
 _MAY_CHANGE_OPTIMIZER = ("lr", "betas", "eps", "weight_decay", "momentum", "adamw_lr")
@@ -279,7 +278,7 @@ def _settings(config: Any, name: str) -> dict[str, Any]:
     """Return settings by their names on the command line; the value of a group is its class."""
     if not isinstance(config, Mapping):
         return {name: "null" if config is None else config}
-    found = {name: config.get("_target_", "{…}").rpartition(".")[2]}
+    found = {name: class_name(config) or "{…}"}
     for key, value in config.items():
         if not str(key).startswith("_"):
             found |= _settings(value, f"{name}.{key}")

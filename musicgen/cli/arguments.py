@@ -134,8 +134,11 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     stored = stored_arguments(folder)
     # Settings of another corpus or logger do not fit the new one.
     changed = [x for x in ("data", "logger") if x in given and f"{x}={given[x]}" not in stored]
-    stored = [x for x in stored if override_key(x).partition(".")[0] not in changed]
-    stored = [x for x in stored if override_key(x) not in given]
+    stored = [
+        x
+        for x in stored
+        if override_key(x) not in given and override_key(x).partition(".")[0] not in changed
+    ]
     taken, left_out = _taken_and_left_out(stored, folder)
     # Processes that Lightning starts have `hydra.run.dir`, and need not warn again.
     if left_out and "hydra.run.dir" not in given:

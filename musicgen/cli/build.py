@@ -83,9 +83,9 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
                 if changed := load_for_resume(checkpoint, content, model):
                     notes.append(f"from step {source.steps:,} on: {', '.join(changed)}")
             else:
-                new = load_initial(checkpoint, content, model)
                 notes.append(f"begins with the weights of {source.describe(path)}")
-                notes += [new] if new else []
+                if new := load_initial(checkpoint, content, model):
+                    notes.append(new)
     model.recompute = cfg.recompute
     return module, data, notes
 

@@ -61,7 +61,7 @@ def run_job(name: str, cfg: DictConfig) -> Any:
     """Run `main` of musicgen.cli.NAME; return what it returns."""
     folder = Path(HydraConfig.get().runtime.output_dir)  # Hydra has created it
     cleanup = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
-    with cleanup, one_line_errors(name), isolated_job():
+    with cleanup, one_line_errors(name):
         trust_modules(given_overrides())
         check_known(cfg, name)
         check_types(cfg)
@@ -75,7 +75,7 @@ def run_job_of_sweep(name: str, cfg: DictConfig) -> float:
     """
     messages: list[str] = []
     try:
-        with recorded(messages.append):
+        with isolated_job(), recorded(messages.append):
             score: float = run_job(name, cfg)
     except SystemExit as stop:
         if stop.code != USER_ERROR:
@@ -97,9 +97,6 @@ def isolated_job() -> Iterator[None]:
     sweep's. It also leaves its process group and environment variables to the next job.
     """
     hydra_config: Any = HydraConfig.get()
-    if hydra_config.mode != RunMode.MULTIRUN:
-        yield
-        return
     sys.argv[1:] = given_overrides()
     with read_write(hydra_config):
         hydra_config.run.dir = hydra_config.runtime.output_dir

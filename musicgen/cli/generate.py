@@ -1,7 +1,7 @@
 """Continue prompts: python generate.py prompt=FILE_OR_FOLDER [bars=16 num_samples=4 out=DIR]."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -15,7 +15,6 @@ from musicgen.cli.arguments import command
 from musicgen.cli.output import make_folder, set_up_cpu
 from musicgen.console import console, log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError, parameter_of
 from musicgen.evaluation import generated_files
 from musicgen.evaluation.originality import searchable_training_data, training_matches
@@ -60,7 +59,9 @@ def main(cfg: DictConfig) -> None:
     names = generated_files.file_names(prompts, decoding.num_samples)
     out = make_folder(cfg.out, "generated")
     with remove_if_empty(out):
-        refuse_existing(out, [MANIFEST, *names.values()])
+        for name in (MANIFEST, *names.values()):
+            if (out / name).exists():
+                raise UserError(f"{out / name} exists already; give another folder with out=DIR")
         start, done = time.monotonic(), Done()
         try:
             for piece in continuations(model, request, prompts):
@@ -73,16 +74,12 @@ def main(cfg: DictConfig) -> None:
         finally:  # also if the command is stopped
             if done:
                 in_order = {name: done[name] for name in names.values() if name in done}
-                matches = find_matches(in_order, training_data)
+                matches = None
+                if training_data is not None:
+                    music = {name: piece.new_on_grid for name, (piece, _) in in_order.items()}
+                    matches = training_matches(training_data, music, 0)[0]
                 seconds = time.monotonic() - start
                 write_report(cfg, model, request, in_order, notices, matches, out, seconds)
-
-
-def refuse_existing(folder: Path, names: Sequence[str]) -> None:
-    """Raise `UserError` if a folder has one of the files already."""
-    for name in names:
-        if (folder / name).exists():
-            raise UserError(f"{folder / name} exists already; give another folder with out=DIR")
 
 
 def continuations(
@@ -97,14 +94,6 @@ def continuations(
         for number, piece in enumerate(sampler.continuations(prompts), start=1):
             yield piece
             progress.update(bar, description=f"{number} of {num_pieces} pieces")
-
-
-def find_matches(done: Done, training_data: EncodedCorpus | None) -> Mapping[str, Match] | None:
-    """Return the longest matches of new music with the training set; None: it is not searched."""
-    if training_data is None:
-        return None
-    music = {name: piece.new_on_grid for name, (piece, _) in done.items()}
-    return training_matches(training_data, music, 0)[0]
 
 
 def write_report(
@@ -131,9 +120,8 @@ def write_report(
     shown = generated_files.write_manifest(out, done, settings, sources, notices, matches)
     if cfg.report:
         others = [n for n in notices if not any(n in piece.notices for piece in shown)]
-        title = generated_files.report_title(pieces)
         page = render_report(
-            title=title,
+            title=generated_files.report_title(pieces),
             pieces=shown,
             metadata=settings,
             notices=others,

@@ -1,7 +1,6 @@
 """The outcomes of the jobs of a sweep: a line per job in a file, and a table at the end."""
 
 import csv
-import math
 import shlex
 import sys
 from operator import itemgetter
@@ -60,10 +59,10 @@ class SweepTable(Callback):
         shared = set.intersection(*map(set, given)) if len(jobs) > 1 else set()
         rows: list[dict[str, Any]] = [
             {
+                **job,
                 "job": int(job["job"]),
                 "arguments": shlex.join(each for each in arguments if each not in shared),
-                "outcome": job["outcome"],
-                "score": float(job["score"]) if job["score"] else math.nan,
+                "score": float(job["score"] or "nan"),
             }
             for job, arguments in zip(jobs, given, strict=True)
         ]

@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pytorch_lightning.trainer.states import TrainerFn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -18,12 +17,13 @@ from musicgen.data.corpora.base import Corpus, evenly_spaced
 from musicgen.data.preparation.cache import TokenCache
 from musicgen.data.preparation.prepare import ENCODING, EncodedCorpus
 from musicgen.errors import ParameterError
+from musicgen.midi.score import IntArray
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.validation import check_choice, check_float, check_int
 
 WindowStart = Literal["random", "beginning"]
-Window = tuple[NDArray[np.int64], int]  # tokens, and the grid steps in a bar of their piece
+Window = tuple[IntArray, int]  # tokens, and the grid steps in a bar of their piece
 
 END_SHARE = 1 / 16
 """Share of random windows that are forced to end with their piece, so that the model learns the
@@ -72,7 +72,6 @@ class TrainingWindows(Dataset):
         self.cache, self.pieces, self.tokenizer = cache, pieces, tokenizer
         self.length, self.seed, self.scramble = length, seed, scramble
         self.window, self.skip_beginning = window, skip_beginning
-        self._eos = tokenizer.vocabulary.id("EOS")
         self._last_order = (-1, np.empty(0, np.int64))
 
     def __getitem__(self, item: int) -> Window:
@@ -83,13 +82,13 @@ class TrainingWindows(Dataset):
             window = self.tokenizer.augmentation.scramble(window, rng)[: self.length + 1]
         return window, self.cache.bar_lengths[self.piece(item)]
 
-    def _plain_window(self, item: int) -> NDArray[np.int64]:
+    def _plain_window(self, item: int) -> IntArray:
         """Return a window [≤ length + 1] with the parts in the order of the encoding."""
         piece = self.piece(item)
         tokens, starts = self.cache.mapped(piece), self.cache.crop_starts(piece)
         rng = np.random.default_rng((self.seed, 1, item))
 
-        def crop(bar: int) -> NDArray[np.int64]:
+        def crop(bar: int) -> IntArray:
             return self.tokenizer.augmentation.crop(
                 tokens,
                 starts[bar:],
@@ -110,7 +109,7 @@ class TrainingWindows(Dataset):
         while bar > 0 and len(window) <= self.length:
             bar -= 1
             earlier = crop(bar)
-            if at_end and earlier[-1] != self._eos:
+            if at_end and earlier[-1] != self.tokenizer.vocabulary.id("EOS"):
                 break
             window = earlier
         return window
@@ -155,7 +154,7 @@ class EvalWindows(Dataset):
 def collate(
     items: Sequence[Window],
     pad_id: int,
-    coordinates: Callable[..., NDArray[np.int64]] | None,
+    coordinates: Callable[..., IntArray] | None,
     min_length: int = 0,
 ) -> Batch:
     """Return a batch of windows of up to L + 1 tokens, padded at the end.

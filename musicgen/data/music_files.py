@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from musicgen.midi import read
+from musicgen.midi.score import IntArray
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chord_recognition import with_chords
-from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_int
 
 

@@ -5,15 +5,14 @@ import lzma
 from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
 from musicgen.midi import CHOIR_AAHS, Score, read
+from musicgen.midi.score import IntArray
 from musicgen.tokenization.voices import (
     NUM_VOICES,
     SILENCE,
@@ -46,7 +45,7 @@ class BachChorales(Corpus):
 
     def pieces(self) -> list[Piece]:
         # `benchmarks/chorale_split.py` wrote the names of the files of each split.
-        text = (files("musicgen.data.corpora") / "bach_chorales.json").read_text("utf-8")
+        text = Path(__file__).with_name("bach_chorales.json").read_text("utf-8")
         return [
             Piece(name := Path(file).stem, self.root / file, name, split)
             for split, names in json.loads(text).items()
@@ -118,7 +117,7 @@ class JSBChorales(Corpus):
         raise missing_corpus(self.root, FILE, f"download {SOURCE} and put it here")
 
     @cached_property
-    def _chorales(self) -> dict[str, list[NDArray[np.int64]]]:
+    def _chorales(self) -> dict[str, list[IntArray]]:
         """The frames of each piece, [num_frames, 4], by split."""
         path = self._find()
         try:
@@ -143,7 +142,7 @@ class JSBChorales(Corpus):
         return splits
 
 
-def _frames(piece: object) -> NDArray[np.int64]:
+def _frames(piece: object) -> IntArray:
     """Return a piece as an array of pitches and `SILENCE`: [num_frames, 4].
 
     Raises:

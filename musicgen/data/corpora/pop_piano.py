@@ -1,6 +1,6 @@
 """Piano arrangements of pop songs: POP909, with annotated beats and chords, and Pop1K7."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +20,8 @@ from musicgen.midi import (
     read,
     sort_notes,
 )
+from musicgen.midi.score import FloatArray, IntArray
 from musicgen.tokenization.chords import CHORDS, chord_index
-from musicgen.tokenization.vocabulary import IntArray
 
 SOURCE = "the folder POP909 of the GitHub repository music-x-lab/POP909-Dataset"
 POP1K7_SOURCE = "Pop1K7.zip of https://zenodo.org/records/13167761"
@@ -39,7 +39,6 @@ _QUALITIES = {
     "minmaj7": "m", "dim": "o", "dim7": "o7", "hdim7": "/o7", "aug": "+", "sus2": "sus2",
     "sus4": "sus4", "sus4(b7)": "sus4",
 }  # fmt: skip
-FloatArray = NDArray[np.float64]
 
 
 class POP909(Corpus):
@@ -51,9 +50,6 @@ class POP909(Corpus):
         root: a folder that contains the folders of songs, 001 to 909, at any depth.
         exclude: names of songs to leave out, such as `018`, or a file with one name per line.
     """
-
-    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
-        super().__init__(root, exclude=exclude)
 
     def pieces(self) -> list[Piece]:
         songs = sorted(path.parent for path in self.root.rglob(BEATS_FILE))
@@ -232,9 +228,6 @@ class Pop1K7(Corpus):
         root: a folder that contains `midi_analyzed`, at any depth.
         exclude: names of files to leave out, or a file with one name per line.
     """
-
-    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
-        super().__init__(root, exclude=exclude)
 
     def pieces(self) -> list[Piece]:
         folder = self.root

@@ -23,6 +23,7 @@ from musicgen.data.corpora.base import SPLITS, Piece
 from musicgen.data.preparation.duplicates import SKETCH_SIZE, Sketches, find_duplicates
 from musicgen.data.preparation.encoding import PieceRecord
 from musicgen.errors import UserError
+from musicgen.midi.score import IntArray
 from musicgen.text import csv_cell, pluralize
 
 INDEX, NAMES, FILES, REPORT = "index.npy", "names.json", "files.json", "report.csv"
@@ -135,7 +136,7 @@ class TokenCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._index = np.load(folder / INDEX)
-        self.lengths: NDArray[np.int64] = self._index["tokens"].astype(np.int64)
+        self.lengths: IntArray = self._index["tokens"].astype(np.int64)
         self.bar_lengths: list[int] = self._index["bar_length"].tolist()
         # As plain arrays, as slicing a memmap is slow.
         self._files = [
@@ -149,7 +150,7 @@ class TokenCache:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, piece: int) -> NDArray[np.int64]:
+    def __getitem__(self, piece: int) -> IntArray:
         """Return the tokens of a piece: [L], int64."""
         return self.mapped(piece).astype(np.int64)
 
@@ -263,8 +264,7 @@ def write_report(
         splits: split of each piece; "" for a piece that is left out.
         originals: name of the piece that each piece duplicates; "" for all others.
     """
-    named = set(originals)
-    split_of: dict[str, str] = {}  # of the originals
+    split_of: dict[str, str] = {}
     duplicates: list[tuple[str, str, str]] = []  # name, original and split
     left_out: list[str] = []
     totals = np.zeros(5, int)  # pieces, and the counts of the columns
@@ -280,8 +280,7 @@ def write_report(
             notes = record.skipped or record.report
             row = [record.name, not record.skipped, split, *counts, original, notes]
             writer.writerow(map(csv_cell, row))
-            if record.name in named:
-                split_of[record.name] = split
+            split_of[record.name] = split
             if original:
                 duplicates.append((record.name, original, split))
             if record.skipped:

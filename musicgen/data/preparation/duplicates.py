@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.midi import Score
+from musicgen.midi.score import FloatArray
 
 SKETCH_SIZE = 32
 NO_PASSAGE = np.iinfo(np.uint64).max
@@ -69,7 +70,7 @@ def hash_values(values: Sketches) -> Sketches:
     return values ^ (values >> np.uint64(31))
 
 
-def similarity(ones: Sketches, others: Sketches) -> NDArray[np.float64]:
+def similarity(ones: Sketches, others: Sketches) -> FloatArray:
     """Return the estimated share of common passages: [..., SKETCH_SIZE] -> [...].
 
     It is 0 if a piece has no passage.
