@@ -43,7 +43,6 @@ from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
-from musicgen.metrics.descriptors import clash_share
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.repeated_bars import (
     bar_notes,
@@ -53,7 +52,7 @@ from musicgen.metrics.repeated_bars import (
 )
 from musicgen.metrics.style import style_similarity
 from musicgen.metrics.summary import Summary, mean_of_valid
-from musicgen.midi import TICKS_PER_BEAT, Score, dumps, loads, pitched_notes
+from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, dumps, loads, pitched_notes
 from musicgen.midi.key import Key, find_key, in_key_share
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.chord_recognition import with_chords
@@ -61,6 +60,7 @@ from musicgen.tokenization.vocabulary import within
 
 METRES = ("4/4", "3/4", "6/8", "2/4")
 SIDES = ("generated", "originals", "unrelated")
+CLASHES = (1, 11)  # semitones and major sevenths, plus any number of octaves
 BATCH = 20  # continuations at a time
 BARS = 24  # of each piece, prompt included
 Row = dict[str, Any]
@@ -185,6 +185,23 @@ def measures(piece: Continuation, music: Score) -> dict[str, float]:
         "varied bars": varied,
         "onset-duration similarity": style_similarity(music, shown),
     }
+
+
+def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:
+    """Return the share of dissonant pairs (`CLASHES`) among pairs of notes that sound together.
+
+    It is NaN if no notes sound together.
+
+    Args:
+        others: a pair is one of the notes and one of these; None: a pair is two of the notes.
+    """
+    seconds = notes if others is None else others
+    ends = (each["onset"] + each["duration"] for each in (notes, seconds))
+    together = np.maximum.outer(notes["onset"], seconds["onset"]) < np.minimum.outer(*ends)
+    if others is None:
+        np.fill_diagonal(together, False)
+    intervals = np.subtract.outer(notes["pitch"], seconds["pitch"])[together] % 12
+    return mean_of_valid(np.isin(intervals, CLASHES))
 
 
 def key_of(score: Score) -> Key | None:

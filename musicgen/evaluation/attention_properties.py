@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from musicgen.console import log
 from musicgen.errors import ParameterError
 from musicgen.evaluation.runs import Inputs, load_runs, name_runs, open_training_data
 from musicgen.metrics.attention_invariance import invariance_rows
+from musicgen.midi.score import FloatArray
 from musicgen.models.attention_weights import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
@@ -82,7 +82,7 @@ def attention_properties(
     return rows
 
 
-def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
+def attention_brightness(weights: FloatArray) -> FloatArray:
     """Return the brightness min(1, (a / 0.02)^0.4) of normalised weights a on attention maps.
 
     It is the scale of Liutkus et al. 2021, figures 8 to 12.
@@ -91,7 +91,7 @@ def attention_brightness(weights: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def plot_attention(
-    weights: NDArray[np.floating], path: str | Path, *, layers: Sequence[int], training_length: int
+    weights: FloatArray, path: str | Path, *, layers: Sequence[int], training_length: int
 ) -> None:
     """Plot attention maps, with a row per layer and a column per head.
 

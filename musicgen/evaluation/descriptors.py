@@ -52,7 +52,7 @@ from musicgen.metrics.style import (
     style_profiles,
     style_similarity,
 )
-from musicgen.midi import TICKS_PER_BEAT, Score, pitched_notes
+from musicgen.midi import Score, pitched_notes
 from musicgen.midi.key import find_key, in_key_share
 from musicgen.report.tables import TableRow, write_csv
 
@@ -82,18 +82,16 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     The descriptors of each continuation are written to `descriptors_pieces.csv`.
     """
     if default_measure(inputs) == "descriptors":
-        folder = Path(str(inputs.generated)).expanduser()
-        manifest = read_manifest(folder)
-        pairs = _whole_pieces(folder, manifest)
+        manifest = read_manifest(str(inputs.generated))
+        pairs = _whole_pieces(manifest)
         if not inputs.references:
             return [
                 {"piece": pair.file, "original": pair.name, "descriptor": name, "value": value}
                 for pair in track(pairs, "generated")
                 for name, value in describe(pair.continuation, pair).items()
             ]
-        folder = Path(str(inputs.references)).expanduser()
-        references = read_manifest(folder)._replace(tokenizer=manifest.tokenizer)
-        originals = _whole_pieces(folder, references)
+        references = read_manifest(str(inputs.references))
+        originals = _whole_pieces(references._replace(tokenizer=manifest.tokenizer))
     else:
         _, pairs = open_pairs(inputs, inputs.generated, "descriptors")
         originals = list({pair.name: pair for pair in pairs}.values())  # one pair per original
@@ -109,11 +107,11 @@ def descriptors(inputs: Inputs, out: Path) -> list[TableRow]:
     return compare_sets(described, described_originals, seed=inputs.seed)
 
 
-def _whole_pieces(folder: Path, manifest: Manifest) -> list[Pair]:
+def _whole_pieces(manifest: Manifest) -> list[Pair]:
     """Return the pieces of a folder as pairs with themselves, without a prompt."""
     return [
         Pair(file, original, continuation, continuation, 0)
-        for file, (original, _, _, continuation) in read_pieces(folder, manifest).items()
+        for file, (original, _, _, continuation) in read_pieces(manifest).items()
     ]
 
 
@@ -190,13 +188,10 @@ def compare_continuations(continuations: Sequence[Continuation]) -> Comparisons:
     pairs = []
     for continuation in continuations:
         prompt, music = continuation.prompt, continuation.new_on_grid
-        beats = prompt.end.tick / TICKS_PER_BEAT
-        pairs.append(Pair(prompt.name, prompt.name, music, prompt.piece, beats))
+        pairs.append(Pair(prompt.name, prompt.name, music, prompt.piece, prompt.end.tick))
     parts = {pair.name: pair.original_continuation() for pair in pairs}
-    generated, originals = {}, {}
-    for pair in pairs:
-        generated[pair.name] = _describe_with_voices(pair.continuation, pair)
-        originals[pair.name] = _describe_with_voices(parts[pair.name], pair)
+    generated = {pair.name: _describe_with_voices(pair.continuation, pair) for pair in pairs}
+    originals = {pair.name: _describe_with_voices(parts[pair.name], pair) for pair in pairs}
     comparisons = {}
     for key, measure in COMPARED.items():
         values, baseline = (

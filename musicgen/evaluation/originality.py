@@ -30,11 +30,10 @@ def originality(inputs: Inputs, out: Path) -> list[TableRow]:
     """
     if not inputs.generated:
         raise UserError("metrics=originality needs generated=, a folder of MIDI files")
-    folder = Path(inputs.generated).expanduser()
-    manifest = read_manifest(folder)
+    manifest = read_manifest(inputs.generated)
     model = load(manifest.checkpoint or inputs.checkpoint)
     data = open_training_data(model, inputs.root)
-    pieces = read_pieces(folder, manifest)
+    pieces = read_pieces(manifest)
     new = {file: continuation for file, (*_, continuation) in pieces.items()}
     matches, held_out, size = training_matches(data, new, inputs.max_pieces)
     details = []

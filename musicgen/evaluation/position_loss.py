@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from musicgen.console import log, track
@@ -25,6 +24,7 @@ from musicgen.metrics.position_loss import (
     witten_bell_losses,
 )
 from musicgen.metrics.repeated_bars import bar_similarities, new_and_repeated_bars
+from musicgen.midi.score import FloatArray, IntArray
 from musicgen.models import Transformer
 from musicgen.position import SPE
 from musicgen.random import NoiseKey, RandomStream
@@ -36,7 +36,6 @@ from musicgen.validation import check_float, check_int
 
 FACTORS = (1.5, 2.0, 4.0)  # ends of the ranges of positions, in training lengths
 
-FloatArray = NDArray[np.float64]
 Losses = list[FloatArray]
 """Losses in nats of each piece: [draws, L] for one run, [seeds, draws, L] for several seeds."""
 
@@ -214,10 +213,10 @@ def trigram_losses(pieces: Pieces) -> Losses:
 @torch.inference_mode()
 def position_losses(
     model: Transformer,
-    tokens: NDArray[np.int64],
+    tokens: IntArray,
     noise: NoiseKey,
     *,
-    positions: NDArray[np.int64] | None = None,
+    positions: IntArray | None = None,
     num_draws: int = 1,
 ) -> FloatArray:
     """Return the cross-entropy in nats of each token given the tokens before it.

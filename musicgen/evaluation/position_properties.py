@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from musicgen import load
 from musicgen.console import log
@@ -14,6 +13,7 @@ from musicgen.errors import UserError
 from musicgen.evaluation.runs import Inputs, open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.attention_invariance import half_width, monotonicity
+from musicgen.midi.score import IntArray
 from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow, write_csv
@@ -77,7 +77,7 @@ def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
 
 
 def plot_kernels(
-    drawings: Sequence[tuple[PositionKernel, str, NDArray[np.int64], int]], path: str | Path
+    drawings: Sequence[tuple[PositionKernel, str, IntArray, int]], path: str | Path
 ) -> None:
     """Plot the profiles of kernels (columns) by layer (rows), with a line per head.
 

@@ -39,8 +39,9 @@ Originals = Mapping[str, Callable[[], Score]]
 
 
 class Manifest(NamedTuple):
-    """The description of a folder by generate.py; empty for any other folder."""
+    """A folder of music and its description by generate.py, empty for any other folder."""
 
+    folder: Path
     pieces: Mapping[str, Mapping[str, Any]] = {}  # entries by file name
     tokenizer: Tokenizer | None = None  # tokenizer of the model
     references: str | list[str] | None = None  # the prompts, as in `prompt=`
@@ -54,12 +55,7 @@ class Pair(NamedTuple):
     name: str  # name of the original
     continuation: Score  # without the prompt
     reference: Score  # the original
-    prompt_beats: float  # length of the prompt, from the beginning of the original, in beats
-
-    @property
-    def prompt_end(self) -> int:
-        """Tick of the original at which the prompt ends."""
-        return round(self.prompt_beats * self.reference.ticks_per_beat)
+    prompt_end: int  # tick of the original at which the prompt ends
 
     def original_continuation(self) -> Score:
         """Return the music of the original after the prompt, as long as the continuation."""
@@ -68,17 +64,18 @@ class Pair(NamedTuple):
         return self.reference.clip(self.prompt_end, self.prompt_end + length)
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: str | Path) -> Manifest:
     """Return the manifest of a folder; an empty one if generate.py did not write the folder.
 
     Raises:
         UserError: the folder has no MIDI file, the manifest is damaged, or its tokenizer is not in
             this package.
     """
+    folder = Path(folder).expanduser()
     find_music(folder)
     path = folder / MANIFEST
     if not path.is_file():
-        return Manifest()
+        return Manifest(folder)
     content = read_json(path, folder)
     try:
         pieces = {entry["file"]: entry for entry in content["pieces"]}
@@ -89,7 +86,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise UserError(f"{path} is damaged; remove it, or generate again") from None
     with errors_name(path):
         tokenizer = None if config is None else build(config, Tokenizer)
-    return Manifest(pieces, tokenizer, references, checkpoint)
+    return Manifest(folder, pieces, tokenizer, references, checkpoint)
 
 
 def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
@@ -134,7 +131,7 @@ def default_measure(inputs: Inputs) -> str:
         return "style" if references else "evaluation"
     if references in SPLITS:
         return "style"
-    manifest = read_manifest(Path(generated).expanduser())
+    manifest = read_manifest(generated)
     if not references:
         return "style" if manifest.references else "descriptors"
     prompts = [
@@ -144,9 +141,7 @@ def default_measure(inputs: Inputs) -> str:
     return "style" if stems else "descriptors"
 
 
-def read_pieces(
-    folder: Path, manifest: Manifest
-) -> dict[str, tuple[str, dict[str, Any], Score, Score]]:
+def read_pieces(manifest: Manifest) -> dict[str, tuple[str, dict[str, Any], Score, Score]]:
     """Return the pieces of a folder, by file name.
 
     Files that cannot be read are left out with a warning.
@@ -161,14 +156,10 @@ def read_pieces(
     """
     found = {}
     skipped: list[str] = []
-    for path in find_music(folder):
-        file = path.relative_to(folder).as_posix()
-        entry = {
-            "prompt": file,
-            "prompt end": 0,
-            "prompt beats": 0,
-            **manifest.pieces.get(file, {}),
-        }
+    for path in find_music(manifest.folder):
+        file = path.relative_to(manifest.folder).as_posix()
+        entry: dict[str, Any] = {"prompt": file, "prompt end": 0, "prompt beats": 0}
+        entry |= manifest.pieces.get(file, {})
         try:
             score = read(path)
             continuation = score.clip(entry["prompt end"], score.end + 1)
@@ -181,7 +172,7 @@ def read_pieces(
         found[file] = original, entry, score, continuation
     warn_of_first(skipped, NUM_SKIPPED_SHOWN)
     if not found:
-        raise UserError(f"{folder}: no file can be read")
+        raise UserError(f"{manifest.folder}: no file can be read")
     return found
 
 
@@ -220,28 +211,28 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     """
     if not generated:
         raise UserError(f"metrics={measure} needs generated=, a folder that generate.py wrote")
-    folder = Path(generated).expanduser()
-    manifest = read_manifest(folder)
+    manifest = read_manifest(generated)
     originals = open_originals(inputs, manifest)
     pairs: list[Pair] = []
     skipped: list[str] = []
-    for file, (_, entry, _, continuation) in read_pieces(folder, manifest).items():
+    for file, (_, entry, _, continuation) in read_pieces(manifest).items():
         try:
             if entry["prompt"] == FROM_NOTHING:
                 raise UserError("generated without a prompt")
             name = find_original(entry["prompt"], originals)
-            pair = Pair(file, name, continuation, originals[name](), entry["prompt beats"])
+            reference = originals[name]()
         except UserError as error:
             skipped.append(f"{file}: {error}")
             continue
-        pairs.append(pair)
+        prompt_end = round(entry["prompt beats"] * reference.ticks_per_beat)
+        pairs.append(Pair(file, name, continuation, reference, prompt_end))
     if not pairs:
         raise UserError(
             f"no file has an original: {skipped[0]} (1 of {len(skipped)}); give references=DIR, a "
             "folder whose files have the names of the generated ones"
         )
     warn_of_first([f"left out: {reason}" for reason in skipped], NUM_SKIPPED_SHOWN)
-    log(f"{pluralize(len(pairs), 'pieces')} of {len(pairs) + len(skipped)} in {folder}")
+    log(f"{pluralize(len(pairs), 'pieces')} of {len(pairs) + len(skipped)} in {manifest.folder}")
     return originals, pairs
 
 

@@ -96,7 +96,7 @@ def evaluation(
     check_int("bars", bars)
     check_int("num_pieces", num_pieces)
     runs = open_runs(inputs)
-    names, split = shared_held_out(runs, inputs.split)
+    names, references = shared_held_out(runs, inputs.split)
     num_pieces = inputs.max_pieces or num_pieces
     trained = min(run.model.training_length for run in runs)
     last = min(last_position(run.model, MAX_FACTOR) for run in runs)
@@ -113,14 +113,14 @@ def evaluation(
         prompts = held_out_prompts(run.model, run.data, evenly_spaced(indices, num_prompts))
         request = continuation_request(run.model, prompts, bars, inputs.seed)
         folder = out / ("continuations" if len(runs) == 1 else f"continuations_{number}")
-        of_music, pieces = evaluate_continuations(run, prompts, request, split, folder)
+        of_music, pieces = evaluate_continuations(run, prompts, request, references, folder)
         compared[run.name] = comparisons | of_music
         if len(runs) > 1 or baseline is not None:
             pieces = with_label(pieces, run.name if len(runs) > 1 else "this run")
         shown += pieces
         if baseline is not None:
             model = load(baseline).to(inputs.device)
-            shown += baseline_pieces(model, run, prompts, request, split, out / "baseline")
+            shown += baseline_pieces(model, run, prompts, request, references, out / "baseline")
     if len(runs) > 1 or baseline is not None:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
     rows, title, judgements = judge_runs(runs, compared, out, inputs.seed)
@@ -141,21 +141,20 @@ def with_label(pieces: Sequence[ReportPiece], label: str) -> list[ReportPiece]:
     return [replace(piece, title=f"{piece.title} ({label})") for piece in pieces]
 
 
-def shared_held_out(runs: Sequence[Run], split: str) -> tuple[list[str], str]:
+def shared_held_out(runs: Sequence[Run], split: str) -> tuple[list[str], str | None]:
     """Return the pieces of a split that all runs have; copies of a piece count once.
 
     If the split of a run has few pieces, the other held-out split is used as well.
 
     Returns:
-        The names of the pieces, and their split: `test`, `val`, or words for both.
+        The names of the pieces, and their split: `test`, `val`, or None for both.
 
     Raises:
         UserError: the runs have no held-out piece in common.
     """
     check_choice("split", split, SPLITS)
-    splits: Sequence[str] = [split]
-    if any(len(run.data.cache.pieces(split)) < FEW_HELD_OUT for run in runs):
-        splits, split = SPLITS, "validation and test"
+    few = any(len(run.data.cache.pieces(split)) < FEW_HELD_OUT for run in runs)
+    splits: Sequence[str] = SPLITS if few else [split]
     pieces = []  # indices by name, of each run
     for cache in (run.data.cache for run in runs):
         indices = sorted(index for each in splits for index in cache.pieces(each))
@@ -165,7 +164,7 @@ def shared_held_out(runs: Sequence[Run], split: str) -> tuple[list[str], str]:
     if not shared:
         raise UserError(f"the runs have no held-out pieces in common; {SAME_PIECES}")
     distinct = {cache[first[name]].tobytes(): name for name in shared}
-    return list(distinct.values()), split
+    return list(distinct.values()), None if few else split
 
 
 def compare_losses(
@@ -247,7 +246,11 @@ def continuation_request(
 
 
 def evaluate_continuations(
-    run: Run, prompts: Sequence[Prompt], request: GenerationRequest, split: str, folder: Path
+    run: Run,
+    prompts: Sequence[Prompt],
+    request: GenerationRequest,
+    references: str | None,
+    folder: Path,
 ) -> tuple[Comparisons, list[ReportPiece]]:
     """Continue the prompts with a run; compare with the originals and with the initial weights.
 
@@ -263,7 +266,9 @@ def evaluate_continuations(
             (measure, INITIAL_WEIGHTS): (values, initial[measure, baseline][0])
             for (measure, baseline), (values, _) in comparisons.items()
         }
-    match, shown = write_continuations(run.model, run.data, continuations, request, split, folder)
+    match, shown = write_continuations(
+        run.model, run.data, continuations, request, references, folder
+    )
     comparisons[TRAINING_MATCH, HELD_OUT_PIECES] = match
     defined = {
         names: pair
@@ -289,10 +294,13 @@ def write_continuations(
     data: EncodedCorpus,
     continuations: Sequence[Continuation],
     request: GenerationRequest,
-    split: str,
+    references: str | None,
     folder: Path,
 ) -> tuple[tuple[Values, Values], list[ReportPiece]]:
     """Write the files of continuations, as generate.py does.
+
+    Args:
+        references: the split of the prompts; None: both held-out splits.
 
     Returns:
         The lengths of their longest matches with the training set and of those of held-out pieces,
@@ -308,7 +316,6 @@ def write_continuations(
     scores = {file: each.new_on_grid for file, (each, _) in files.items()}
     matches, held_out, _ = training_matches(data, scores, MAX_HELD_OUT)
     settings = {"checkpoint": str(model.path), **asdict(request)}
-    references = split if split in SPLITS else None
     provenance = {"tokenizer": model.content.tokenizer, "references": references}
     shown = [
         replace(piece, midi_file=f"{folder.name}/{piece.midi_file}", metadata={})
@@ -326,7 +333,7 @@ def baseline_pieces(
     run: Run,
     prompts: Sequence[Prompt],
     request: GenerationRequest,
-    split: str,
+    references: str | None,
     folder: Path,
 ) -> list[ReportPiece]:
     """Write the continuations of a baseline model.
@@ -338,7 +345,7 @@ def baseline_pieces(
     request = replace(request, sampling=model.sampling())
     sampler = Sampler(model.model, model.tokenizer, request, warn=warn)
     done = [*sampler.continuations(held_out_prompts(model, run.data, indices))]
-    _, shown = write_continuations(model, run.data, done, request, split, folder)
+    _, shown = write_continuations(model, run.data, done, request, references, folder)
     shown = with_label(shown, model.path.name)
     num_bars = PROMPT_BARS + (request.bars or 0)
     for prompt in prompts:

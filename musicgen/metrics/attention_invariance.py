@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.floating]
+from musicgen.midi.score import FloatArray
+
 # Differences below this share of the largest weight are rounding errors of fp64.
 _ROUNDING = 1e-9
 

@@ -7,18 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.metrics.style import PROFILES, SIMILARITIES, Profiles, mean_similarity
 from musicgen.metrics.summary import CONFIDENCE, mean_of_valid
-from musicgen.midi import NoteArray, Score, pitched_notes
+from musicgen.midi import Score, pitched_notes
+from musicgen.midi.score import FloatArray
 
-FloatArray = NDArray[np.float64]
 Sample = tuple[str, Mapping[str, float], Sequence[Profiles]]
 """The name of a piece, its descriptors by name, and its style in the order of `PROFILES`."""
 
 GROOVE_STEPS = 64  # positions in a bar, as in MusDr
-CLASHES = (1, 11)  # semitones and major sevenths, plus any number of octaves
 NUM_DRAWS = 40
 MAX_HALF = 25  # largest number of pieces in half of a set
 
@@ -101,23 +99,6 @@ def pitch_class_entropy(score: Score, num_bars: int) -> float:
     sums = windows.sum(axis=-1)
     sums = sums[sums.sum(axis=1) > 0]
     return float(entropy(sums, base=2, axis=1).mean()) if len(sums) else np.nan
-
-
-def clash_share(notes: NoteArray, others: NoteArray | None = None) -> float:
-    """Return the share of dissonant pairs (`CLASHES`) among pairs of notes that sound together.
-
-    It is NaN if no notes sound together.
-
-    Args:
-        others: a pair is one of the notes and one of these; None: a pair is two of the notes.
-    """
-    seconds = notes if others is None else others
-    ends = (each["onset"] + each["duration"] for each in (notes, seconds))
-    together = np.maximum.outer(notes["onset"], seconds["onset"]) < np.minimum.outer(*ends)
-    if others is None:
-        np.fill_diagonal(together, False)
-    intervals = np.subtract.outer(notes["pitch"], seconds["pitch"])[together] % 12
-    return mean_of_valid(np.isin(intervals, CLASHES))
 
 
 def distribution_distance(generated: FloatArray, reference: FloatArray) -> tuple[float, float]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.midi import Score, pitched_notes
+from musicgen.midi.score import IntArray
 from musicgen.text import pluralize
 
 GRID = 24  # grid steps in a quarter note
@@ -25,7 +26,7 @@ GRID = 24  # grid steps in a quarter note
 _PITCHES = 128
 _SYMBOL = np.dtype(">u4")  # big-endian: bytes compare like numbers
 
-Notes = NDArray[np.int64]
+Notes = IntArray
 """Onset in grid steps and pitch of each note, sorted by onset and then by pitch: [N, 2]."""
 
 
@@ -111,7 +112,7 @@ class MatchIndex:
             num_sources=len(np.unique(pieces)),
         )
 
-    def _places(self, steps: bytes) -> NDArray[np.int64]:
+    def _places(self, steps: bytes) -> IntArray:
         """Return the indices of the notes at which a sequence of steps begins."""
 
         def text_at(place: int) -> bytes:
@@ -122,7 +123,7 @@ class MatchIndex:
         return self._suffixes[low : bisect_right(self._suffixes, steps, low, key=text_at)]
 
 
-def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
+def suffix_array(text: NDArray[np.integer], length: int) -> IntArray:
     """Return the first indices of the suffixes of a text, in lexicographic order: [N].
 
     Args:
@@ -144,7 +145,7 @@ def suffix_array(text: NDArray[np.integer], length: int) -> NDArray[np.int64]:
     return order
 
 
-def _steps(notes: Notes) -> NDArray[np.int64]:
+def _steps(notes: Notes) -> IntArray:
     """Return a number for the time and the interval from each note to the next: [N − 1], ≥ 0."""
     time, interval = np.diff(notes, axis=0).T
     return time * 2 * _PITCHES + interval + _PITCHES

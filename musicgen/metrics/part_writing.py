@@ -3,10 +3,10 @@
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, sort_notes
+from musicgen.midi.score import FloatArray, IntArray
 
 RANGES = ((60, 79), (55, 74), (48, 67), (40, 60))
 """Usual ranges of soprano, alto, tenor and bass: C4-G5, G3-D5, C3-G4, E2-C4 (Kostka & Payne)."""
@@ -22,9 +22,6 @@ _TONES = [
     *(tones for seventh in _SEVENTHS for tones in (seventh, (*seventh[:2], seventh[3]))),
 ]
 _CHORDS = {frozenset((root + t) % 12 for t in tones) for root in range(12) for tones in _TONES}
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 def part_writing(score: Score) -> dict[str, float]:

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from musicgen.metrics.summary import Summary, mean_of_valid
+from musicgen.midi.score import FloatArray, IntArray
 
-FloatArray = NDArray[np.floating]
-IntArray = NDArray[np.int64]
 ORDER = 3  # n of the n-gram model
 
 
@@ -81,14 +80,13 @@ def length_summaries(
         training_length: N. The range "trained" is from 0 to N.
         factors: each factor f has a range from N to f·N.
     """
-    summaries = {"trained": loss_summary(range_means(losses, 0, training_length))}
+    ranges = {"trained": (0, training_length)}
     for factor in factors:
-        values = range_means(losses, training_length, round(factor * training_length))
-        summaries[f"extrapolated {factor:g}x"] = loss_summary(values)
-    return summaries
+        ranges[f"extrapolated {factor:g}x"] = training_length, round(factor * training_length)
+    return {name: loss_summary(range_means(losses, *each)) for name, each in ranges.items()}
 
 
-def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[np.float64]:
+def range_means(losses: Sequence[FloatArray], start: int, end: int) -> FloatArray:
     """Return the mean loss of each piece at the positions [start, end).
 
     Args:
@@ -102,7 +100,7 @@ def range_means(losses: Sequence[FloatArray], start: int, end: int) -> NDArray[n
     return np.array(means)
 
 
-def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[np.float64]:
+def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> FloatArray:
     """Return a value per piece, so that their mean is the nats per unit over all pieces.
 
     R is the sum of nats over all pieces divided by the sum of units. The value of a piece is
@@ -126,7 +124,7 @@ def unit_values(losses: Sequence[FloatArray], counts: Sequence[int]) -> NDArray[
 
 def witten_bell_losses(
     vocab_size: int, training: Sequence[ArrayLike], sequences: Sequence[ArrayLike]
-) -> list[NDArray[np.float64]]:
+) -> list[FloatArray]:
     """Return the losses of a trigram model with Witten-Bell interpolation, fitted to training data.
 
         p(w | h) = (c(h w) + t(h) · p(w | h')) / (c(h) + t(h))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score, pitched_notes
+from musicgen.midi.score import FloatArray, IntArray
 
 STEPS_PER_BEAT = 4
 """Grid on which bars are compared: sixteenth notes."""
@@ -27,9 +28,8 @@ RANGES = {"short": (3, 8), "mid": (8, 15), "long": (15, 512)}
 PENALTY = -2.0
 """Similarity of bars that are not alike, as in Müller et al."""
 
-FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-Events = NDArray[np.int64]
+Events = IntArray
 """A row per note: its bar, from 0, and the numbers to compare notes by: [N, C]."""
 
 

@@ -17,10 +17,10 @@ from pathlib import PurePosixPath
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import DRUMS, NoteArray, Score, notes_by_role, sort_notes
+from musicgen.midi.score import FloatArray, IntArray
 
 Profile = Literal["onset_duration", "time_pitch", "onset_velocity", "onset_drum"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
@@ -40,8 +40,6 @@ NUM_UNRELATED = 4
 _NUM_TIMES = BAR_BEATS * BINS_PER_BEAT
 _IN_NAME = re.compile(r"[^./]+\.(.+_[^_]+)\.midi?", re.IGNORECASE)
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 Profiles = Mapping[str, FloatArray]
 """Histograms by role."""
 

@@ -37,7 +37,7 @@ def save_figure(figure: Figure, path: str | Path, *, dpi: int) -> None:
         warn(f"{path}: not drawn: {' '.join(str(error).split())}")
 
 
-def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> NDArray[np.uint8]:
+def plot_piano_roll(score: Score, path: str | Path, mark: int) -> NDArray[np.uint8]:
     """Plot notes over beats, with a colour per track; return the image [height, width, RGB].
 
     Args:
@@ -63,8 +63,7 @@ def plot_piano_roll(score: Score, path: str | Path, mark: int | None = None) -> 
             color=f"C{number % 10}",
             label=name,
         )
-    if mark is not None:
-        axes.axvline(mark / beat, color="grey", linestyle="--")
+    axes.axvline(mark / beat, color="grey", linestyle="--")
     pitches = np.append([_LOWEST, _HIGHEST], score.notes["pitch"])
     axes.set(xlabel="beat", ylabel="MIDI pitch", ylim=(pitches.min() - 1, pitches.max() + 1))
     axes.set_xlim(0, max(score.end, 1) / beat)

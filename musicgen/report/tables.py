@@ -108,10 +108,9 @@ def summarise(rows: Sequence[TableRow]) -> list[TableRow]:
     summaries = []
     for key, by_piece in groups.items():
         row = dict(key)
-        values = [mean_of_valid(samples) for samples in by_piece.values()]
-        summaries.append(
-            {**row, **asdict(Summary.of(values, similarities=row.get("profile") in PROFILES))}
-        )
+        means = map(mean_of_valid, by_piece.values())
+        summary = Summary.of(means, similarities=row.get("profile") in PROFILES)
+        summaries.append(row | asdict(summary))
     return summaries
 
 

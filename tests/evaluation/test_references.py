@@ -23,7 +23,7 @@ def test_an_original_continuation_is_as_long_as_the_new_one():
     quarters = [(480 * beat, 480, 60 + beat, 64) for beat in range(12)]
     original = Score(480, [Track("Piano", notes=notes_from(quarters))])
     new = Score(24, [Track("Piano", notes=notes_from([(0, 24, 50, 64), (24, 48, 51, 64)]))])
-    pair = Pair("new.mid", "old.mid", new, original, prompt_beats=4)
+    pair = Pair("new.mid", "old.mid", new, original, prompt_end=4 * 480)
     found = pair.original_continuation()
     assert found.notes["pitch"].tolist() == [64, 65, 66]
     assert found.notes["onset"].tolist() == [0, 480, 960]

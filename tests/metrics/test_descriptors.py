@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.songs import clash_share
 from musicgen.metrics.descriptors import (
-    clash_share,
     distribution_distance,
     grooving_similarity,
     muspy_descriptors,
