@@ -21,7 +21,7 @@ from musicgen.composer.melody import (
     realise,
     realise_melody,
 )
-from musicgen.composer.texture import Texture, draw_texture, play, vary
+from musicgen.composer.texture import draw_texture, play, vary
 from musicgen.midi import (
     CHOIR_AAHS,
     TEMPO,
@@ -123,7 +123,11 @@ class _Song:
         tonic = self.key.tonic + shift
         key = self.key._replace(tonic=tonic % 12)
         bars = realise(material.bars, key.tonic, self.sevenths)
-        textures = [self._texture(material.textures[bar % 2]) for bar in range(num_bars)]
+        textures = [material.textures[bar % 2] for bar in range(num_bars)]
+        textures = [  # some with a random change
+            vary(self.pianist, each, metre.beat) if chance(self.pianist, self.freedom) else each
+            for each in textures
+        ]
         for onset, length, pitch, accent in play(textures, bars, metre, ends=last and self.sung):
             velocity = self.velocity(section, onset, accent - 4)
             self.piano.append((start + onset, length, pitch, velocity))
@@ -141,11 +145,6 @@ class _Song:
         self.tempos += tempos.items()
         major_tonic = tonic + (3 if self.mode == "minor" else 0)
         self.keys.append((start, (7 * major_tonic + 5) % 12 - 5))  # on the circle of fifths
-
-    def _texture(self, texture: Texture) -> Texture:
-        """Return the texture of a bar, sometimes with a random change."""
-        is_varied = chance(self.pianist, self.freedom)
-        return vary(self.pianist, texture, self.metre.beat) if is_varied else texture
 
     def _add_melody(
         self,

@@ -4,7 +4,6 @@ import struct
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.midi.events import SYSEX, Bytes, EventArrays, find_events_at_once
 from musicgen.midi.score import NOTE, IntArray, NoteArray, sort_notes
@@ -105,8 +104,7 @@ def _find_notes(events: EventArrays) -> tuple[IntArray, IntArray, IntArray]:
     """
     is_on = (events.kind == 0x90) & (events.second > 0)
     is_end = (events.kind < 0xA0) ^ is_on
-    key = events.channel * 128 + events.first
-    numbers = (key << _INDEX_BITS) + np.arange(len(key))
+    numbers = (_keys(events) << _INDEX_BITS) + np.arange(len(is_on))
     begin = numbers.take(is_on.nonzero()[0])
     end = numbers.take(is_end.nonzero()[0])
     begin.sort()
@@ -116,34 +114,23 @@ def _find_notes(events: EventArrays) -> tuple[IntArray, IntArray, IntArray]:
         have_same_key = begin >> _INDEX_BITS == end >> _INDEX_BITS
         if (have_same_key & (begin < end)).all():
             return begin & _INDEX, end & _INDEX, begin[:0]
-    return _find_unequal_notes(np.sort(np.concatenate([begin, end])), is_on)
+    key, key_of_end = begin >> _INDEX_BITS, end >> _INDEX_BITS
+    rank = np.arange(len(begin)) - key.searchsorted(key)
+    rank_of_end = np.arange(len(end)) - key_of_end.searchsorted(key_of_end)
+    # An end that comes when no note of its key sounds is left out: with it there are more ends than
+    # beginnings before it, by more than at any earlier end of the key.
+    excess = rank_of_end + 1 - (begin.searchsorted(end) - key.searchsorted(key_of_end))
+    step = (len(end) + 1) * key_of_end
+    most = np.maximum.accumulate(np.maximum(excess, 0) + step) - step
+    before = np.where(rank_of_end > 0, np.append(0, most[:-1]), 0)
+    end, key_of_end = end[most == before], key_of_end[most == before]
+    num_ends = key_of_end.searchsorted(key, "right") - key_of_end.searchsorted(key)
+    return begin[rank < num_ends] & _INDEX, end & _INDEX, begin[rank >= num_ends] & _INDEX
 
 
-def _find_unequal_notes(
-    numbers: IntArray, is_on: NDArray[np.bool_]
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Find notes as `_find_notes` does, where some have no end, or some ends no note.
-
-    Args:
-        numbers: key and index of the events that begin and end notes, sorted.
-        is_on: which of all events begin notes.
-    """
-    at, key = numbers & _INDEX, numbers >> _INDEX_BITS
-    on = is_on.take(at)
-    balance = np.cumsum(np.where(on, 1, -1))
-    is_new_key = np.diff(key, prepend=-1) > 0
-    starts = np.flatnonzero(is_new_key)
-    sizes = np.diff(starts, append=len(at))
-    # Ends of keys that do not sound are left out: those that reach a new minimum of the balance.
-    balance -= np.repeat(np.concatenate([[0], balance[starts[1:] - 1]]), sizes)
-    step = (len(at) + 1) * np.repeat(np.arange(len(starts)), sizes)
-    minimum = np.minimum.accumulate(np.minimum(balance, 0) - step) + step
-    before = np.where(is_new_key, 0, np.concatenate([[0], minimum[:-1]]))
-    is_end = ~on & (balance >= before)
-    # In each key, the first beginnings have the ends in the same order.
-    num_on = np.cumsum(on) - np.repeat(np.concatenate([[0], np.cumsum(on)[starts[1:] - 1]]), sizes)
-    has_end = on & (num_on <= np.repeat(np.add.reduceat(is_end, starts, dtype=np.int64), sizes))
-    return at[has_end], at[is_end], at[on & ~has_end]
+def _keys(events: EventArrays) -> IntArray:
+    """Return the channel and pitch of each event, as one number."""
+    return events.channel * 128 + events.first
 
 
 def _with_unended(
@@ -159,7 +146,7 @@ def _with_unended(
     Notes without an end get one, and are counted.
     """
     last = events.tick[events.ends]
-    key = events.channel * 128 + events.first
+    key = _keys(events)
     closed = []
     for at in unended.tolist():
         track = events.channel[at] // 16
