@@ -39,16 +39,11 @@ class FixedTimeSignature(Constraint):
     """The time signature stays. A piece without bars may still take its first one."""
 
     def __init__(self, grammar: BarGrammar) -> None:
-        bars = grammar.slices["Bar"]
-        others = ~grammar.of_families("Bar")
-        signatures = np.arange(bars.stop - bars.start)
-        # The tokens after each time signature, and at last without one. [N + 1, V]
-        self._after = np.repeat(others[None], len(signatures) + 1, axis=0)
-        self._after[signatures, bars.start + signatures] = True
-        self._after[-1] = True
+        self._others, self._rank = ~grammar.of_families("Bar"), grammar.rank  # [V] each
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        return self._after[state.time_signature]
+        signature = state.time_signature[:, None]
+        return (signature < 0) | self._others | (self._rank == signature)
 
 
 class Chords(Constraint):
