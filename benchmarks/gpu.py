@@ -3,7 +3,7 @@
 Parts, most important first, until the time budget is spent; each result is written at once:
 
 - `training`: a step of the published music model at several batch sizes, for each encoding.
-- `product`: the causal product, batched and by flash-linear-attention, and softmax attention.
+- `product`: the causal product, ours and by flash-linear-attention, and softmax attention.
 - `published`: the published models after equal steps, and their losses by position, up to twice the
   training length. Training goes on where an earlier run of the script has stopped.
 - `songs`: a step of a model of songs with a copy head, 12 layers of width 384.
@@ -43,7 +43,7 @@ from musicgen.models import Transformer
 from musicgen.package_data import CONF
 from musicgen.random import NoiseKey
 from musicgen.run_folders import LAST
-from musicgen.training.flops import model_flops, peak_flops
+from musicgen.training.monitoring.progress import flops_per_token, peak_flops
 from musicgen.training.tasks import LanguageModeling
 
 ENCODINGS = ("absolute", "sine_spe", "conv_spe", "absolute_decay")
@@ -113,7 +113,7 @@ def measure_step(
         seconds = timed(training_step(model, batch), args)
     except torch.OutOfMemoryError:
         return {"error": "out of memory"}
-    flops, peak = model_flops(model, rows, length), peak_flops(args.device)
+    flops, peak = rows * length * flops_per_token(model, length), peak_flops(args.device)
     return {
         **summary(seconds),
         "first_seconds": round(time.monotonic() - begin - sum(seconds) * args.repeats, 1),
@@ -200,11 +200,11 @@ def product(budget: Budget) -> Iterator[dict[str, Any]]:
         v = torch.randn(shape, device=args.device, dtype=torch.bfloat16, requires_grad=True)
         narrow = torch.randn(3, batch, 8, length, 64, device=args.device).bfloat16()
         heads_first = [x.requires_grad_() for x in narrow]
-        batched = partial(_causal, backend="batched")
+        ours = partial(_causal, backend="auto")
         forms: dict[str, Any] = {
-            "batched, compiled": torch.compile(batched, backend=args.backend),
+            "ours, compiled": torch.compile(ours, backend=args.backend),
             "fla": partial(_causal, backend="fla"),
-            "batched": batched,
+            "ours": ours,
         }
         for name, form in forms.items():
             row = {"part": "product", "form": name, "batch": batch, "length": length}

@@ -20,13 +20,7 @@ RECORD_FIELDS = 10
 
 # What may be above a limit, and why. At most ten, and none in STRICT.
 EXCEPTIONS = {
-    "musicgen/attention/linear/chunked.py::_Chunked.forward": (
-        "an autograd function takes every tensor as an argument of its own"
-    ),
-    "musicgen/attention/linear/chunked.py::_gradients": (
-        "one pass over the chunks, whose intermediate results every part of it reads"
-    ),
-    "musicgen/attention/linear/product.py::causal_linear_attention": (
+    "musicgen/attention/linear.py::causal_linear_attention": (
         "the public function, whose options are those of other libraries"
     ),
     "musicgen/models/copy_head.py::CopyHead.forward": (

@@ -70,8 +70,8 @@ class Attention(nn.Module, ABC):
             q, k, v: queries and keys [B, L, H, K], values [B, L, H, V].
             code: the positional encoding of these tokens for this layer.
             mask: which keys are visible.
-            token_decay: [B, L, H], any real numbers, from which an attention that
-                `decays_by_token` computes the decay of each token.
+            token_decay: [B, L, H], any real numbers. An attention that `decays_by_token`
+                computes the decay of each token from them.
             state: what an earlier call returned for the tokens before these (causal only).
             return_state: also return the state after these tokens.
             overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
@@ -106,7 +106,7 @@ class FeatureMap(nn.Module, ABC):
     def queries(self, q: Tensor) -> Tensor:
         """Return φ(q), or log φ(q) if `log_features`: [..., M].
 
-        A factor for each query may be left out, as it cancels in the normaliser.
+        A factor per query may be left out, as it cancels in the normaliser.
 
         Args:
             q: queries [..., E], or their products with `directions` [..., M'], in fp32 or fp64.

@@ -29,7 +29,7 @@ class GaussianSpan(nn.Module):
     not visible: |x_i| > σ_i √(−2 ln t), rounded up to whole positions (algorithm 6).
 
     Args:
-        training_length: N; in n dimensions one number for each.
+        training_length: N; in n dimensions one number per dimension.
         mode: `multiply` multiplies logits by G (algorithm 8). Logits of far keys then tend to 0,
             which is more than a negative logit of a near key. `log` adds ln G, which multiplies
             softmax weights by G: far keys are ignored.

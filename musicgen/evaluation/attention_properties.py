@@ -13,7 +13,7 @@ from musicgen.errors import ParameterError
 from musicgen.evaluation.runs import Inputs, load_runs, name_runs, open_training_data
 from musicgen.metrics.attention_invariance import invariance_rows
 from musicgen.midi.score import FloatArray
-from musicgen.models.attention_weights import attention_weights, identical_token_weights
+from musicgen.models.inspection import attention_weights, identical_token_weights
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow

@@ -14,7 +14,7 @@ from musicgen.evaluation.runs import Inputs, open_training_data
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.attention_invariance import half_width, monotonicity
 from musicgen.midi.score import IntArray
-from musicgen.models.position_kernels import PositionKernel, kernel_axes, position_kernels
+from musicgen.models.inspection import PositionKernel, kernel_axes, position_kernels
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow, write_csv
 

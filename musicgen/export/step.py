@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from musicgen.errors import UserError
 from musicgen.files import write_bytes, write_text
 from musicgen.models import ModelState, Transformer
-from musicgen.models.copy_state import EMPTY, CopySettings, CopyState
+from musicgen.models.copy_attention import EMPTY, CopySettings, CopyState
 from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
 

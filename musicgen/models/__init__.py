@@ -1,9 +1,9 @@
 """Models. This package knows nothing of music, Hydra or Lightning."""
 
 from musicgen.models.compatibility import check_compatible
-from musicgen.models.copy_state import CopySettings
-from musicgen.models.heads import SequenceHead
-from musicgen.models.layer_outputs import layer_outputs
+from musicgen.models.copy_attention import CopySettings
+from musicgen.models.inputs import SequenceHead
+from musicgen.models.inspection import layer_outputs
 from musicgen.models.state import ModelState
 from musicgen.models.transformer import Transformer, parameter_count
 

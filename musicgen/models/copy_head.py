@@ -10,8 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from musicgen.models.copy_attention import (
+    EMPTY,
     HIDDEN,
+    LONGEST_MATCH,
+    NUM_LEVELS,
     AttendToTargets,
+    CopySettings,
+    CopyState,
     attend,
     gather_values,
     log_clamped,
@@ -19,14 +24,7 @@ from musicgen.models.copy_attention import (
     mix_with_copies,
     total_and_softmax,
 )
-from musicgen.models.copy_state import (
-    EMPTY,
-    LONGEST_MATCH,
-    NUM_LEVELS,
-    CopySettings,
-    CopyState,
-)
-from musicgen.models.short_conv import ShortConvolution
+from musicgen.models.layer import ShortConvolution
 from musicgen.position.base import at_least_fp32
 from musicgen.validation import check_choice, check_int
 

@@ -1,11 +1,12 @@
-"""Inputs of the model: embeddings of tokens, of earlier tokens, and of positions in a cycle."""
+"""Inputs and heads of the model: what maps tokens to vectors, and vectors to logits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from musicgen.errors import ParameterError
+from musicgen.errors import ParameterError, parameter_of
 from musicgen.validation import check_int
 
 
@@ -18,7 +19,7 @@ def build_inputs(
     cycles: Sequence[int],
     causal: bool,
 ) -> nn.ModuleDict:
-    """Return the modules whose outputs are summed for each token, by name; the embedding first.
+    """Return the modules whose outputs are summed per token, by name; the embedding first.
 
     Args:
         vocab_size: V; None: inputs are vectors of `input_dim` numbers.
@@ -82,7 +83,7 @@ class LaggedEmbedding(nn.Embedding):
         """Return the ids of the lagged tokens: [B, L].
 
         Args:
-            positions: [1|B, L, P], of which only L is used.
+            positions: [1|B, L, P]; only L is used.
             recent: what `with_recent` returned, [B, size + L].
         """
         length = positions.shape[1]
@@ -100,3 +101,23 @@ class CycleEmbedding(nn.Embedding):
     def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:
         """Return the index of each token in the cycle: positions [1|B, L, P] -> [1|B, L]."""
         return positions[..., 0].long() % self.num_embeddings
+
+
+class SequenceHead(nn.Module):
+    """Interface of a head with one output for a whole sequence, such as a classifier.
+
+    `forward` takes the output of the last layer [B, L, D] and the mask [B, L], false at padding.
+
+    Attributes:
+        pool: how the head reduces a sequence to a vector. With `class_token`, the model adds a
+            learned token before the sequence (Devlin et al. 2019). The head defines other values.
+    """
+
+    pool: str
+
+
+def build_head(build: Callable[..., SequenceHead] | None, dim: int, num_outputs: int | None) -> Any:
+    """Return the head that `build` returns, or without it a linear layer: [..., D] -> [..., V]."""
+    assert num_outputs is not None
+    with parameter_of("head"):
+        return nn.Linear(dim, num_outputs) if build is None else build(dim, num_outputs)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from musicgen.models.copy_state import CopyState
+from musicgen.models.copy_attention import CopyState
 
-
-class LayerState(NamedTuple):
-    """The state of a layer after some tokens."""
-
-    attention: Any
-    tokens: Tensor | None = None  # [B, width − 1, D], the last inputs of the short convolution
+LayerState = tuple[Any, Tensor | None]
+"""The state of attention, and the last inputs of the short convolution [B, width − 1, D]."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,8 @@ class ModelState:
             return state._replace(**{name: tensors.get(prefix + name) for name in state._fields})
 
         layers = [
-            LayerState(part(layer.attention, f"layers.{i}."), tensors.get(f"layers.{i}.tokens"))
-            for i, layer in enumerate(self.layers)
+            (part(attention, f"layers.{i}."), tensors.get(f"layers.{i}.tokens"))
+            for i, (attention, _) in enumerate(self.layers)
         ]
         copied = None if self.copied is None else part(self.copied, "copied.")
         length, recent = tensors["length"], tensors.get("recent")

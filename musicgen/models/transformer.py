@@ -14,10 +14,9 @@ from torch.utils.checkpoint import checkpoint
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models.compatibility import check_compatible
+from musicgen.models.copy_attention import CopySettings, CopyState
 from musicgen.models.copy_head import CopyHead
-from musicgen.models.copy_state import CopySettings
-from musicgen.models.heads import SequenceHead, build_head
-from musicgen.models.inputs import build_inputs, with_recent
+from musicgen.models.inputs import SequenceHead, build_head, build_inputs, with_recent
 from musicgen.models.layer import NORMS, Layer, LayerSettings, build_layers
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
@@ -59,7 +58,7 @@ class Transformer(nn.Module):
         layer: `dim`, `num_heads`, `ff_dim` and the other fields of `LayerSettings`.
 
     Attributes:
-        inputs: the modules whose outputs are summed for each token, by name. The first one, the
+        inputs: the modules whose outputs are summed per token, by name. The first one, the
             embedding, is called with the tokens, the others with the result of their `read`.
         num_position_columns: number of coordinates in `positions`; 1: token indices are enough.
         coordinate_names: names of the coordinates (see `PositionalEncoding`).
@@ -209,14 +208,8 @@ class Transformer(nn.Module):
         x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
         if isinstance(self.head, SequenceHead):
             return self.head(x, key_mask)
-        logits = self.head(x)
-        if self.copy_head is None:
-            return logits
-        bars, start = self._copy_coordinate(tokens, positions, None), self._start(tokens, None)
-        log_p, _ = self.copy_head(
-            logits, x, tokens, bars, start, targets=targets, key_mask=key_mask
-        )
-        return log_p
+        options = {"targets": targets, "key_mask": key_mask}
+        return self._with_copies(self.head(x), x, tokens, positions, None, **options)[0]
 
     def forward_with_state(
         self,
@@ -250,21 +243,35 @@ class Transformer(nn.Module):
         )
         assert after is not None
         logits = self.head(x[:, -1:] if last else x)
-        if self.copy_head is None:
-            return logits, after
-        log_p, copied = self.copy_head(
+        log_p, copied = self._with_copies(
             logits,
             x,
             tokens,
-            self._copy_coordinate(tokens, positions, state),
-            self._start(tokens, state),
+            positions,
+            state,
             key_mask=key_mask,
-            state=None if state is None else state.copied,
             settings=copy_settings,
             return_state=True,
             overwrite=overwrite,
         )
         return log_p, replace(after, copied=copied)
+
+    def _with_copies(
+        self,
+        logits: Tensor,
+        x: Tensor,
+        tokens: Tensor,
+        positions: Tensor | None,
+        state: ModelState | None,
+        **options: Any,
+    ) -> tuple[Tensor, CopyState | None]:
+        """Return the output of the copy head and its state; without one, the logits and None."""
+        if self.copy_head is None:
+            return logits, None
+        bars = self._positions(tokens, positions, state)[..., self.copy_column]
+        before = None if state is None else state.copied
+        start = self._start(tokens, state)
+        return self.copy_head(logits, x, tokens, bars, start, state=before, **options)
 
     def hidden(
         self,
@@ -312,11 +319,11 @@ class Transformer(nn.Module):
         x = self.dropout(self.position.embed(x, positions))
         mask = AttentionMask(self.causal, key_mask)
         layer_states: list[Any] = []
+        recompute = self.recompute and torch.is_grad_enabled()  # the backward pass runs them again
         for i, (layer, code) in enumerate(zip(self.layers, codes, strict=True)):
             layer_state = None if state is None else state.layers[i]
-            x, layer_state = self._run_layer(
-                layer, x, positions, code, mask, layer_state, return_state, overwrite
-            )
+            run = partial(checkpoint, _run, layer, use_reentrant=False) if recompute else layer
+            x, layer_state = run(x, positions, code, mask, layer_state, return_state, overwrite)
             layer_states.append(layer_state)
         if self.norm is not None:
             x = self.norm(x, key_mask)
@@ -328,25 +335,13 @@ class Transformer(nn.Module):
         return x, ModelState(layer_states, position_state, length, recent=recent)
 
     def _embedded(self, tokens: Tensor, positions: Tensor, recent: Tensor | None) -> Tensor:
-        """Return the sum of all inputs for each token, scaled: [B, L, D]."""
+        """Return the sum of all inputs per token, scaled: [B, L, D]."""
         inputs: Any = self.inputs
         embedding, *others = inputs.values()
         x = embedding(tokens)
         for module in others:
             x = x + module(module.read(positions, recent))
         return x * self.embedding_scale
-
-    def _run_layer(self, layer: Any, *arguments: Any) -> tuple[Tensor, Any]:
-        """Return the output of a layer; with `recompute`, the backward pass runs it again."""
-        if self.recompute and torch.is_grad_enabled():
-            return checkpoint(_run, layer, *arguments, use_reentrant=False)
-        return layer(*arguments)
-
-    def _copy_coordinate(
-        self, tokens: Tensor, positions: Tensor | None, state: ModelState | None
-    ) -> Tensor:
-        """Return the coordinate that the copy head reads, such as bars: [1|B, L]."""
-        return self._positions(tokens, positions, state)[..., self.copy_column]
 
     def _start(self, tokens: Tensor, state: ModelState | None) -> Tensor:
         """Return the number of tokens before these: [B]."""

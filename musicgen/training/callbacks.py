@@ -153,7 +153,7 @@ class LearnMaxNotes(pl.Callback):
 
 
 def max_notes_at_once(encoded: EncodedCorpus, tokenizer: Groove2Groove) -> list[int]:
-    """Return for each instrument how many notes sound at once at 99.9% of its note-ons.
+    """Return, per instrument, how many notes sound at once at 99.9% of its note-ons.
 
     Of at most 200 training pieces, evenly spaced.
     """

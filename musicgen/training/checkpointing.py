@@ -180,8 +180,8 @@ class ValidateAtEnd(pl.Callback):
 def validates_next(trainer: pl.Trainer) -> bool:
     """Return whether Lightning's training loop validates after the current batch.
 
-    The last checkpoint is saved before a validation, for which Lightning has no hook in which the
-    state of its loops is that after a step.
+    The last checkpoint is saved before a validation. Lightning has no hook there that sees its
+    loops in the state after a step.
     """
     if not trainer.enable_validation:
         return False

@@ -82,7 +82,7 @@ class EndInTime(pl.Callback):
             trainer.fit_loop.epoch_loop.max_steps = self.max_steps
 
     def _end(self, step: int, before_cooldown: float) -> int:
-        """Return the smallest number of steps with which the rate does not fall before a step."""
+        """Return the fewest steps without cooldown before a step, a multiple of `every`."""
         return self.every * math.ceil(step / before_cooldown / self.every)
 
 

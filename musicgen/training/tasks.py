@@ -28,7 +28,7 @@ class Task:
     def evaluate(
         self, model: Transformer, batch: Batch, noise: Any
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the nats of each target, 0 where there is none, and sums to log as means."""
+        """Return the nats of each target, 0 for `IGNORED` ones, and sums to log as means."""
         return _nats(model, batch, noise, "none"), {}
 
     def measures(self, loss: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The optional backends against the one of any device, and the selection of a backend."""
+"""The backends against a recurrence in double precision, and the selection of a backend."""
 
 import sys
 from functools import partial
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hydra.utils import instantiate
 from torch import Tensor
 
 from musicgen.attention import (
@@ -14,11 +15,11 @@ from musicgen.attention import (
     AttentionMask,
     LinearAttention,
     LinearState,
+    backends,
     causal_linear_attention,
 )
-from musicgen.attention.linear import backends
-from musicgen.attention.linear import batched as batched_product
-from musicgen.attention.linear.chunked import chunked
+from musicgen.attention import causal_product as product_module
+from musicgen.attention.causal_product import causal_product
 from musicgen.errors import UserError
 from musicgen.position import LayerCode
 
@@ -59,10 +60,39 @@ def with_decay_by_token(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return inputs | {"log_decay": rates.requires_grad_()}
 
 
-def results(inputs: dict[str, Tensor], decaying: bool, **options) -> list[Tensor]:
+def recurrence(
+    q, k, v, log_decay=None, *, log_features=False, key_mask=None, code=None, state=None, **_
+) -> tuple[Tensor, LinearState]:
+    """What `causal_linear_attention` computes, token by token."""
+    eps = 0 if log_features else 1e-6
+    q, k = (q.exp(), k.exp()) if log_features else (q, k)
+    k = k if key_mask is None else k * key_mask[..., None, None].to(k.device)
+    norm_q, norm_k = q, k
+    q, k = (q, k) if code is None else code.encode(q, k)
+    kv, k_sum = (
+        v.new_zeros(len(q), q.shape[2], q.shape[3], v.shape[3]),
+        torch.zeros_like(norm_k[:, 0]),
+    )
+    if state is not None:
+        kv, k_sum = (
+            state[:2] if state.log_scale is None else state.scaled(state.log_scale.exp())[:2]
+        )
+    rates = v.new_zeros(1) if log_decay is None else log_decay
+    gamma, out = rates.expand(q.shape[:3]).exp()[..., None], []
+    for n in range(q.shape[1]):
+        kv = gamma[:, n, :, None] * kv + k[:, n, :, :, None] * v[:, n, :, None]
+        k_sum = gamma[:, n] * k_sum + norm_k[:, n]
+        divisor = (norm_q[:, n] * k_sum).sum(-1, keepdim=True) + eps
+        out.append(torch.einsum("bhe,bhev->bhv", q[:, n], kv) / divisor)
+    return torch.stack(out, dim=1), LinearState(kv, k_sum)
+
+
+def results(
+    inputs: dict[str, Tensor], decaying: bool, compute=causal_linear_attention, **options
+) -> list[Tensor]:
     """Outputs, final sums and gradients."""
     inputs = {n: x for n, x in inputs.items() if decaying or n != "log_decay"}
-    out, state = causal_linear_attention(**inputs, return_state=True, **options)
+    out, state = compute(**inputs, return_state=True, **options)
     if state.log_scale is not None:  # which differs between backends
         state = state.scaled(state.log_scale.exp())
     weights = torch.linspace(-1, 1, out.numel(), device=out.device).view_as(out).to(out.dtype)
@@ -71,11 +101,11 @@ def results(inputs: dict[str, Tensor], decaying: bool, **options) -> list[Tensor
 
 
 def assert_agrees(inputs: dict[str, Tensor], tolerance: float = 1e-4, **options) -> None:
-    """Compare with `chunked` in double precision, relative to the largest entry."""
+    """Compare with the recurrence in double precision, relative to the largest entry."""
     exact = {n: x.detach().double().requires_grad_() for n, x in inputs.items()}
     state = options.pop("state", None)
     exact_state = state and LinearState(*(None if x is None else x.double() for x in state))
-    oracle = results(exact, **{**options, "backend": "chunked", "state": exact_state})
+    oracle = results(exact, compute=recurrence, **{**options, "state": exact_state})
     for found, expected in zip(results(inputs, **options, state=state), oracle, strict=True):
         # A single key has all the weight: no gradient reaches it or its query.
         largest = expected.abs().max().clamp(min=1e-2)
@@ -164,9 +194,7 @@ def test_fla(monkeypatch, length, log_features, decay, precision):
 
 def test_backends_are_refused_by_name_and_with_the_cure():
     inputs = problem(3)
-    with pytest.raises(
-        UserError, match="expected one of auto, batched, chunked, fast_transformers, fla"
-    ):
+    with pytest.raises(UserError, match="expected one of auto, fast_transformers, fla"):
         results(inputs, decaying=False, backend="triton")
     with pytest.raises(UserError, match=r"backend=fla: .*NVIDIA GPU.*cpu, or use backend=auto"):
         results(inputs, decaying=False, backend="fla")
@@ -176,9 +204,9 @@ def test_backends_are_refused_by_name_and_with_the_cure():
 @pytest.mark.parametrize("decay", ["none", "head", "token"])
 @pytest.mark.parametrize("continued", [False, True])
 @pytest.mark.parametrize(("log_features", "mixing"), [(False, False), (True, False), (False, True)])
-def test_batched(monkeypatch, length, log_features, mixing, decay, continued):
-    monkeypatch.setattr(batched_product, "CHUNK_LENGTH", 16)
-    monkeypatch.setattr(batched_product, "_GROUP_SIZE", 4)  # of chunks, so that groups have groups
+def test_causal_product(monkeypatch, length, log_features, mixing, decay, continued):
+    monkeypatch.setattr(product_module, "CHUNK_LENGTH", 16)  # 8 on a CPU
+    monkeypatch.setattr(product_module, "_GROUP_SIZE", 4)  # of chunks, so that groups have groups
     mask = torch.rand(2, length) > 0.3
     mask[:, 0] = True
     inputs = problem(length, log_features)
@@ -186,15 +214,15 @@ def test_batched(monkeypatch, length, log_features, mixing, decay, continued):
     options = {"log_features": log_features, "key_mask": mask, "decaying": decay != "none"}
     options |= {"code": Mixing()} if mixing else {}
     state = some_state(log_features) if continued else None
-    assert_agrees(inputs, **options, state=state, backend="batched")
+    assert_agrees(inputs, **options, state=state)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("decaying", [False, True])
-def test_batched_prefill_in_parts_equals_one(decaying):
+def test_prefill_in_parts_equals_one(decaying):
     tensors = {n: x for n, x in problem(300, True).items() if decaying or n != "log_decay"}
     decay = {"log_decay": tensors.pop("log_decay")} if decaying else {}
-    options = {**decay, "log_features": True, "backend": "batched"}
+    options = {**decay, "log_features": True}
     whole, _ = causal_linear_attention(**tensors, **options)
     outputs, state = [], None
     for part in (slice(0, 129), slice(129, 140), slice(140, 300)):
@@ -202,12 +230,6 @@ def test_batched_prefill_in_parts_equals_one(decaying):
         out, state = causal_linear_attention(**some, **options, state=state, return_state=True)
         outputs.append(out)
     torch.testing.assert_close(torch.cat(outputs, dim=1), whole, atol=1e-5, rtol=0)
-
-
-def test_auto_takes_the_loop_on_a_cpu_and_the_batched_form_elsewhere():
-    assert backends.select_backend("auto", torch.rand(1), DECAY) is chunked
-    elsewhere = torch.rand(1, device="meta")
-    assert backends.select_backend("auto", elsewhere, DECAY) is batched_product.batched
 
 
 @pytest.fixture
@@ -243,7 +265,9 @@ def test_fla_with_decay_is_not_trained_on_hopper_under_a_broken_triton(gpu, monk
 
 def test_backend_applies_to_training_only(monkeypatch):
     used = []
-    monkeypatch.setitem(backends.BACKENDS, "fla", lambda *a: used.append("fla") or chunked(*a))
+    monkeypatch.setitem(
+        backends.BACKENDS, "fla", lambda *a, **b: used.append("fla") or causal_product(*a, **b)
+    )
     monkeypatch.setattr(backends, "_fla_refusal", lambda *_: None)
     attention = LinearAttention(
         16, 0.25, 2, feature_map=partial(FAVOR, num_features=8), backend="fla"
@@ -254,3 +278,10 @@ def test_backend_applies_to_training_only(monkeypatch):
     again, _ = attention.eval()(x, x, x, LayerCode(), AttentionMask(causal=True))
     assert used == ["fla"]
     torch.testing.assert_close(again, out)
+
+
+@pytest.mark.parametrize("backend", ["batched", "chunked"])
+def test_backends_of_earlier_versions_are_read_as_auto(config, backend):
+    cfg = config("train", "attention=favor", f"model.attention.backend={backend}")
+    attention = instantiate(cfg.model.attention)(16, 0.25, 2)
+    assert attention.backend == "auto"

@@ -15,7 +15,7 @@ from musicgen.attention import (
     LinearState,
     causal_linear_attention,
 )
-from musicgen.attention.linear.product import linear_attention_step
+from musicgen.attention.linear import linear_attention_step
 from musicgen.position import LayerCode, PermuteFormer, Site
 from musicgen.random import NoiseKey
 from tests.attention.inputs import BATCH, HEADS, VALUES, WIDTH, decays, random_mask
@@ -143,12 +143,18 @@ def test_the_decay_of_the_code_is_added(site):
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-6)
 
 
-def test_second_derivatives_are_refused_instead_of_wrong():
-    q, k, v = (torch.rand(1, 9, 2, 4, requires_grad=True) for _ in range(3))
-    out, _ = causal_linear_attention(q, k, v)
-    (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()
+def test_second_derivatives_are_those_of_the_recurrence():
+    q, k, v = (x.requires_grad_() for x in features(9))
+    zeros = torch.zeros(BATCH, HEADS, WIDTH, VALUES), torch.zeros(BATCH, HEADS, WIDTH)
+    found, expected = (
+        causal_linear_attention(q, k, v, eps=0)[0],
+        recurrence(q, k, v, torch.zeros(BATCH, 9, HEADS), torch.ones(BATCH, 9), *zeros)[0],
+    )
+    results = []
+    for out in (found, expected):
+        (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+        results.append(torch.autograd.grad(grad.square().sum(), (q, k, v)))
+    torch.testing.assert_close(*results, atol=1e-8, rtol=1e-8)
 
 
 def test_a_step_under_autocast_stays_in_fp32():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from musicgen.attention import causal_linear_attention
-from musicgen.attention.linear.product import bidirectional_linear_attention, linear_attention_step
+from musicgen.attention.linear import bidirectional_linear_attention, linear_attention_step
 from musicgen.position import (
     LayerCode,
     OrthogonalLRPE,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from musicgen.attention import AttentionMask, GaussianSpan, LayerSpan, SoftmaxAttention
-from musicgen.attention.softmax.pattern import BLOCK, AttentionPattern
+from musicgen.attention.blockwise import BLOCK, AttentionPattern
 from musicgen.position import SIREN, LayerCode, TransformerXL
 from musicgen.random import NoiseKey
 from tests.models.builders import small
@@ -243,7 +243,7 @@ def test_cache_is_trimmed_to_the_window_and_equals_the_parallel_form():
         out, state = model.forward_with_state(part, noise=NOISE, state=state)
         outputs.append(out)
         if len(outputs) in range(2, 183):
-            assert state.layers[0].attention.k.shape[1] <= 32
-    assert state.layers[0].attention.k.shape[1] <= 128
+            assert state.layers[0][0].k.shape[1] <= 32
+    assert state.layers[0][0].k.shape[1] <= 128
     parallel = model(ids, noise=NOISE)
     torch.testing.assert_close(torch.cat(outputs, 1), parallel, atol=1e-4, rtol=0)

@@ -67,7 +67,7 @@ def test_every_part_runs_and_training_goes_on(run, tmp_path):
     for row in (*parts["training"], *parts["songs"]):
         assert row["tokens_per_second"] > 0
     assert [row["form"] for row in parts["product"] if "error" not in row] == [
-        *("batched, compiled", "batched", "softmax")
+        *("ours, compiled", "ours", "softmax")
     ]
     assert [row["encoding"] for row in parts["published"]] == [*gpu.PUBLISHED]
     for row in parts["published"]:

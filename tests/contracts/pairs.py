@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from musicgen.errors import UserError
 from musicgen.models import ModelState, Transformer, check_compatible
-from musicgen.models.short_conv import ShortConvolution
+from musicgen.models.layer import ShortConvolution
 from musicgen.random import NoiseKey
 
 CONF = Path(__file__).parents[2] / "conf"

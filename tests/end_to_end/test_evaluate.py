@@ -14,7 +14,7 @@ from musicgen.composer import compose_pop
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.runs import open_training_data
 from musicgen.midi import write
-from musicgen.models.position_kernels import position_kernels
+from musicgen.models.inspection import position_kernels
 from musicgen.random import NoiseKey, RandomStream
 from tests.end_to_end.command_line import SHORT, TINY, assert_one_line, succeed
 

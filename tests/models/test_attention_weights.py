@@ -8,7 +8,7 @@ import torch
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.metrics.attention_invariance import invariance_rows
-from musicgen.models.attention_weights import attention_weights, identical_token_weights
+from musicgen.models.inspection import attention_weights, identical_token_weights
 from musicgen.position import ALiBi, NoPosition, RoPE, SineSPE
 from musicgen.random import NoiseKey
 from tests.models.builders import VOCAB, small

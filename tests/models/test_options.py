@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.models import parameter_count
-from musicgen.models.attention_weights import attention_weights
 from musicgen.models.inputs import CycleEmbedding, LaggedEmbedding, with_recent
-from musicgen.models.short_conv import ShortConvolution
+from musicgen.models.inspection import attention_weights
+from musicgen.models.layer import ShortConvolution
 from tests.models.builders import SIZES, VOCAB, random_tokens, small
 
 DIM, HEADS = SIZES["dim"], SIZES["num_heads"]

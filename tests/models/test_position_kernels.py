@@ -10,7 +10,7 @@ import torch
 from musicgen.attention import FAVOR, GaussianSpan, LinearAttention
 from musicgen.errors import UserError
 from musicgen.models import Transformer
-from musicgen.models.position_kernels import kernel_axes, position_kernels
+from musicgen.models.inspection import kernel_axes, position_kernels
 from musicgen.position import (
     SIREN,
     Learnable,

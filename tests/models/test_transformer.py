@@ -83,12 +83,12 @@ def test_a_step_writes_into_the_state_it_is_given_only_if_it_may():
     model = small(init_std=0.5)
     ids = random_tokens(2, 10)
     _, state = model.forward_with_state(ids[:, :9])
-    buffers = [x for layer in state.layers for x in layer.attention.buffers]
+    buffers = [x for layer in state.layers for x in layer[0].buffers]
     before = [x.clone() for x in buffers]
     expected, _ = model.forward_with_state(ids[:, 9:], state=state)
     assert all(map(torch.equal, buffers, before))
     found, after = model.forward_with_state(ids[:, 9:], state=state, overwrite=True)
-    written = [x for layer in after.layers for x in layer.attention.buffers]
+    written = [x for layer in after.layers for x in layer[0].buffers]
     assert [x.data_ptr() for x in written] == [x.data_ptr() for x in buffers]
     assert not all(map(torch.equal, buffers, before))
     assert torch.equal(found, expected)

@@ -33,7 +33,7 @@ class LogSamples(pl.Callback):
         every: validations between samples; None: no samples.
         prompt_bars: bars of the piece to continue from.
         bars: bars to add.
-        seed: of the draws, the same for each sample.
+        seed: of the draws, the same for all samples.
     """
 
     def __init__(

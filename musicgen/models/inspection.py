@@ -1,4 +1,4 @@
-"""Positional kernels, spans and decays of a model, as arrays over lags."""
+"""What a model computes inside: outputs of layers, attention weights, functions of the lag."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -9,9 +9,110 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from musicgen.attention import Attention
 from musicgen.errors import UserError
 from musicgen.models.transformer import Transformer
 from musicgen.position import Site
+from musicgen.random import NoiseKey
+
+
+def layer_outputs(model: Transformer, tokens: Tensor, **inputs: Any) -> list[Tensor]:
+    """Return the output of each layer, from the first to the last: [B, L, D] each.
+
+    A class token of the head comes first, as an additional token.
+
+    Args:
+        tokens: ids. [B, L]
+        inputs: `positions`, `key_mask` and `noise`, see `Transformer.hidden`.
+    """
+    outputs: list[Tensor] = []
+    hooks = [
+        layer.register_forward_hook(lambda layer, arguments, output: outputs.append(output[0]))
+        for layer in model.layers
+    ]
+    try:
+        model.hidden(tokens, **inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return outputs
+
+
+@torch.no_grad()
+def attention_weights(
+    model: Transformer,
+    tokens: Tensor,
+    *,
+    layers: Sequence[int],
+    positions: Tensor | None = None,
+    noise: NoiseKey | None = None,
+) -> Tensor:
+    """Return the weights that layers average the values with: [layers, B, H, L, L].
+
+    The last two axes are query and key. Time and memory are quadratic in length; training and
+    generation never compute these weights.
+
+    Args:
+        model: in evaluation mode.
+        tokens: [B, L].
+        layers: numbers of the layers, from 0.
+        positions, noise: as in `Transformer.hidden`.
+    """
+    attentions = [module for module in model.layers.modules() if isinstance(module, Attention)]
+    weights: dict[int, Tensor] = {}
+
+    def keep(layer: int, attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        # The output is linear in the values: with an identity matrix as values, it is the weights.
+        q, k, _, *rest = args
+        values = torch.eye(k.shape[1], dtype=q.dtype, device=q.device)[:, None]
+        values = values.repeat(len(q), 1, k.shape[2], 1)
+        out, _ = attention.forward(q, k, values, *rest, **options)
+        weights[layer] = out.permute(0, 2, 1, 3)
+
+    hooks = [
+        attentions[i].register_forward_pre_hook(partial(keep, i), with_kwargs=True) for i in layers
+    ]
+    try:
+        model.hidden(tokens, positions=positions, noise=noise)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack([weights[i] for i in layers])
+
+
+def identical_token_weights(
+    model: Transformer,
+    token_ids: Sequence[int],
+    length: int,
+    noise: NoiseKey,
+    *,
+    layers: Sequence[int],
+) -> Tensor:
+    """Return mean attention weights over sequences that repeat one token each.
+
+    Only positions distinguish queries and keys (Wang et al. 2021, identical-word probing; Liutkus
+    et al. 2021, supplement D.3). As there, each token has its own draw of the encoding's noise. All
+    coordinates of a position are token indices. Before the mean, the weights of a query are divided
+    by its weight on its own token, and those of a sequence by their largest one.
+
+    Args:
+        model: on the CPU, in evaluation mode, in fp64 for exact ties of weights.
+        token_ids: the repeated tokens.
+        length: L, tokens of each sequence.
+        noise: key of the draws; each draw folds in the token's id.
+        layers: numbers of the layers, from 0.
+
+    Returns:
+        [layers, H, length, length].
+    """
+    positions = torch.arange(length)[None, :, None].expand(-1, -1, model.num_position_columns)
+    total: Any = 0
+    for token in token_ids:
+        tokens, key = torch.full((1, length), token), noise.fold(token)
+        weights = attention_weights(model, tokens, layers=layers, positions=positions, noise=key)
+        weights = weights / weights.diagonal(dim1=-2, dim2=-1)[..., None]
+        total = total + (weights / weights.amax((-2, -1), keepdim=True))[:, 0] / len(token_ids)
+    return total
 
 
 class PositionKernel(NamedTuple):
@@ -27,7 +128,7 @@ def kernel_axes(model: Transformer) -> list[int]:
     """Return the columns of positions for which the model has a function of the lag.
 
     Raises:
-        UserError: there are none.
+        UserError: it has no such function.
     """
     axes = {axis for _, columns, *_ in _functions(model) for axis in columns}
     if not axes:
@@ -43,7 +144,7 @@ def kernel_axes(model: Transformer) -> list[int]:
 def position_kernels(
     model: Transformer, lags: NDArray[np.int64], axis: int = 0
 ) -> list[PositionKernel]:
-    """Return the functions of the lag of a model, for each layer and head.
+    """Return the functions of the lag of a model, per layer and head.
 
     - SPE: the expected P_d, with the gate of the layer.
     - LRPE, RoPE, PermuteFormer: the diagonal of W_τ.
@@ -54,7 +155,7 @@ def position_kernels(
     Args:
         model: in evaluation mode.
         lags: query position minus key position [N].
-        axis: column of positions to which the lags belong; lags in other columns are 0. Heads that
+        axis: column of positions that the lags are in; lags in other columns are 0. Heads that
             do not read this column are constant.
     """
     steps = torch.from_numpy(lags).to(next(model.parameters()).device)
@@ -79,7 +180,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def _functions(model: Transformer) -> Iterator[tuple[str, Sequence[int], str, list[Function]]]:
-    """Yield the functions of the lag of a model: name, axes, `relative`, and one for each layer.
+    """Yield the functions of the lag of a model: name, axes, `relative`, and one per layer.
 
     They map lags [N, number of axes] to [H, K', N]. A function that all layers share is given once.
     """

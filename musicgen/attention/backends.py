@@ -1,34 +1,33 @@
-"""Selection of a backend of the causal product, and the two optional backends."""
+"""The backends of the causal product: ours, and two optional packages."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.torch_version import TorchVersion
 
-from musicgen.attention.linear.batched import batched
-from musicgen.attention.linear.chunked import chunked
-from musicgen.attention.linear.state import LinearState, ProductInputs, normaliser
+from musicgen.attention.causal_product import (
+    LinearState,
+    NormFeatures,
+    causal_product,
+    normaliser,
+)
 from musicgen.errors import ParameterError
-from musicgen.position.base import prefers_large_operations
 from musicgen.validation import check_choice
 
-Backend = Callable[[ProductInputs], tuple[Tensor, LinearState | None]]
+Backend = Callable[..., tuple[Tensor, LinearState | None]]
 
 
 def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
-    """Return the backend with this name; `auto`: the fastest one for these inputs.
-
-    That is `chunked` on a CPU, where it is faster than fast_transformers, and `batched` on a GPU
-    and in a compiled graph.
+    """Return the backend with this name, which has the signature of `causal_product`.
 
     Raises:
         ParameterError: there is no such backend, or it does not support these inputs.
     """
-    if name == "auto":
-        return batched if prefers_large_operations(q.device) else chunked
-    check_choice("backend", name, ("auto", *BACKENDS))
+    check_choice("backend", name, BACKENDS)
     reason = None
     if name == "fla":
         reason = _fla_refusal(q) or _fla_gradient_refusal(log_decay)
@@ -44,70 +43,73 @@ def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
     return BACKENDS[name]
 
 
-def fla(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
-    """Compute the product by simple GLA: o_n = q_n S_n, S_n = exp(g) S_{n−1} + k_n v_nᵀ.
+def _simple_gla(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, sums: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return o_n = q_n S_n with S_n = exp(g) S_{n−1} + k_n v_nᵀ, and the last S.
 
     The implementation is flash-linear-attention's.
     """
     from fla.ops.simple_gla import chunk_simple_gla  # takes seconds, and needs Triton
 
     # One gate per token, as the gate per head, which it also supports, gets no gradient.
-    log_decay = inputs.log_decay
-    gate = None if log_decay is None else log_decay.float().expand(inputs.q.shape[:3])
-
-    def product(q: Tensor, k: Tensor, v: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
-        return chunk_simple_gla(
-            q=q, k=k, v=v, g=gate, scale=1.0, initial_state=sums, output_final_state=True
-        )
-
-    return _normalised(product, inputs)
+    gate = None if log_decay is None else log_decay.float().expand(q.shape[:3])
+    return chunk_simple_gla(
+        q=q, k=k, v=v, g=gate, scale=1.0, initial_state=sums, output_final_state=True
+    )
 
 
-def fast_transformers(inputs: ProductInputs) -> tuple[Tensor, LinearState]:
-    """Compute the product by pytorch-fast-transformers; with earlier sums, by `chunked`."""
+def _causal_dot_product(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: None, sums: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the same without decay, by pytorch-fast-transformers."""
     from fast_transformers.causal_product import causal_dot_product
 
-    assert inputs.log_decay is None, "refused by select_backend"
-    if inputs.rescale_points or inputs.state is not None:
-        return chunked(inputs)
-
-    def product(q: Tensor, k: Tensor, v: Tensor, _: None) -> tuple[Tensor, Tensor]:
-        heads_first = (x.transpose(1, 2).contiguous() for x in (q, k, v))
-        out = causal_dot_product(*heads_first).transpose(1, 2)
-        return out, torch.einsum("blhe,blhv->bhev", k.detach(), v)
-
-    return _normalised(product, inputs)
-
-
-BACKENDS = {
-    "batched": batched,
-    "chunked": chunked,
-    "fast_transformers": fast_transformers,
-    "fla": fla,
-}
+    heads_first = (x.transpose(1, 2).contiguous() for x in (q, k, v))
+    out = causal_dot_product(*heads_first).transpose(1, 2)
+    total = torch.einsum("blhe,blhv->bhev", k, v)
+    if sums is None:
+        return out, total
+    return out + torch.einsum("blhe,bhev->blhv", q, sums), sums + total
 
 
 def _normalised(
-    product: Callable[..., tuple[Tensor, Tensor]], inputs: ProductInputs
+    product: Callable[..., tuple[Tensor, Tensor]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    norm: NormFeatures | None,
+    log_decay: Tensor | None,
+    state: LinearState | None,
+    *,
+    eps: float | None,
+    **_: Any,
 ) -> tuple[Tensor, LinearState]:
     """Return attention by a product without a normaliser, and the sums after these tokens.
 
     Args:
-        product: maps q, k, v and the sums before them to the output and the sums after them.
+        product: maps q, k, v, the decay and the sums before the tokens to the output and the sums
+            after them.
     """
-    q, k, v, norm, state = inputs.q, inputs.k, inputs.v, inputs.norm, inputs.state
     ones = v.new_ones(*v.shape[:-1], 1)
     kv, k_sum = (None, None) if state is None else (state.kv, state.k[..., None])
     if norm is None:  # with a column of ones in v, the normaliser is the output's last column
         before = None if kv is None or k_sum is None else torch.cat((kv, k_sum), dim=-1)
-        both, sums = product(q, k, torch.cat((v, ones), dim=-1), before)
+        both, sums = product(q, k, torch.cat((v, ones), dim=-1), log_decay, before)
         numerator, denominator = both[..., :-1], both[..., -1:]
         kv, k_sum = sums[..., :-1], sums[..., -1:]
     else:
-        numerator, kv = product(q, k, v, kv)
-        denominator, k_sum = product(*norm, ones, k_sum)
-    out = numerator / normaliser(denominator, inputs.eps)
-    return out, LinearState(kv.detach(), k_sum[..., 0].detach())
+        numerator, kv = product(q, k, v, log_decay, kv)
+        denominator, k_sum = product(*norm, ones, log_decay, k_sum)
+    return numerator / normaliser(denominator, eps), LinearState(kv, k_sum[..., 0])
+
+
+fla = partial(_normalised, _simple_gla)
+BACKENDS: dict[str, Backend] = {
+    "auto": causal_product,
+    "fast_transformers": partial(_normalised, _causal_dot_product),
+    "fla": fla,
+}
 
 
 def _fla_refusal(q: Tensor) -> str | None:

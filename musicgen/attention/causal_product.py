@@ -1,0 +1,178 @@
+"""The causal product of linear attention: quadratic within chunks of tokens, sums between them.
+
+All chunks are computed at once, in a few large operations. There is no loop over tokens or chunks,
+and no value is read back, so that a whole training step compiles into one graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from musicgen.position.base import prefers_large_operations
+
+CHUNK_LENGTH = 128  # T, tokens in a chunk; half of it on a CPU, whose caches are small
+_GROUP_SIZE = 64  # chunks whose running sums are one matrix product
+
+NormFeatures = tuple[Tensor, Tensor]
+"""Features of queries and keys for the normaliser alone, [B, L, H, M] each."""
+
+
+class LinearState(NamedTuple):
+    """Sums over the tokens so far; their size does not depend on the number of tokens."""
+
+    kv: Tensor  # [B, H, E, V]: Σ k vᵀ
+    k: Tensor  # [B, H, M]: Σ k of the normaliser's features; M = E unless they are encoded
+    log_scale: Tensor | None = None  # [B, H, E|1]: sums = stored sums · exp(log_scale); None: 0
+
+    def scaled(self, factor: Tensor) -> LinearState:
+        """Return the sums times a factor [B, H, E|1]."""
+        return LinearState(self.kv * factor[..., None], self.k * factor, self.log_scale)
+
+
+def normaliser(denominator: Tensor, eps: float | None) -> Tensor:
+    """Return the divisor of attention: the sign of `denominator`, its magnitude plus `eps`.
+
+    Without `eps`, zeros become ones, so that a query without keys gets 0 instead of 0 / 0.
+    """
+    if eps:
+        return torch.where(denominator < 0, denominator - eps, denominator + eps)
+    return denominator + (denominator == 0)
+
+
+def causal_product(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    norm: NormFeatures | None,
+    log_decay: Tensor | None,
+    state: LinearState | None,
+    *,
+    dtype: torch.dtype,
+    eps: float | None,
+    return_state: bool,
+) -> tuple[Tensor, LinearState | None]:
+    """Return the product [B, L, H, V], in time linear in length, and the state if requested.
+
+    Args:
+        q, k, v: [B, L, H, E], [B, L, H, E] and [B, L, H, V].
+        norm: the normaliser's features; None: q and k.
+        log_decay, state, return_state: as in `causal_linear_attention`.
+        dtype: of products within chunks.
+        eps: added to the normaliser's magnitude; None: the normaliser is at least 0.
+    """
+    length = q.shape[1]
+    size = CHUNK_LENGTH if prefers_large_operations(q.device) else CHUNK_LENGTH // 2
+    sum_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+    q, k, v = (_by_chunk(x, size).to(dtype) for x in (q, k, v))
+    norm_q, norm_k = (q, k) if norm is None else (_by_chunk(x, size).to(dtype) for x in norm)
+    within, chunk_decay, to_v, to_norm_k = None, None, v, norm_k
+    if log_decay is not None:
+        within, from_start, to_end, chunk_decay = _decay_factors(log_decay, length, size, sum_dtype)
+        to_v, to_norm_k = (x * to_end[..., None].to(dtype) for x in (v, norm_k))
+
+    kv = (k.mT @ to_v).to(sum_dtype)  # Σ k vᵀ of each chunk: [B, H, C, E, V]
+    k_sums = to_norm_k.sum(-2, dtype=sum_dtype)  # [B, H, C, M]
+    first = None if state is None else (state.kv.flatten(-2), state.k)
+    kv_before, k_before = _sums_before((kv.flatten(-2), k_sums), chunk_decay, first)
+    kv_before = kv_before.view_as(kv)
+
+    pairs = _masked(q @ k.mT, within)  # [B, H, C, T, T]
+    norm_pairs = pairs if norm is None else _masked(norm_q @ norm_k.mT, within)
+    from_before = q @ kv_before.to(dtype)  # [B, H, C, T, V]
+    norm_from_before = (norm_q @ k_before[..., None].to(dtype)).squeeze(-1).to(sum_dtype)
+    if log_decay is not None:
+        from_before = from_before * from_start[..., None].to(dtype)
+        norm_from_before = norm_from_before * from_start
+    numerator = torch.baddbmm(*(x.flatten(0, 2) for x in (from_before, pairs, v))).view_as(v)
+    denominator = norm_pairs.sum(-1, dtype=sum_dtype) + norm_from_before
+    if eps is None:  # gradients of smaller ones would overflow, and a query without keys gets 0
+        divisor = denominator + (denominator < 1e3 * torch.finfo(sum_dtype).tiny)
+    else:
+        divisor = normaliser(denominator, eps)
+    out = (numerator.to(sum_dtype) / divisor[..., None]).to(dtype)
+    out = out.flatten(2, 3)[:, :, :length].transpose(1, 2)
+    if not return_state:
+        return out, None
+    last_kv, last_k = kv_before[:, :, -1], k_before[:, :, -1]
+    if chunk_decay is not None:
+        decay = chunk_decay[..., -1, None].exp().to(sum_dtype)
+        last_kv, last_k = decay[..., None] * last_kv, decay * last_k
+    return out, LinearState(last_kv + kv[:, :, -1], last_k + k_sums[:, :, -1])
+
+
+def _by_chunk(x: Tensor, size: int) -> Tensor:
+    """Return [B, L, H, ·] by chunks, padded with zeros: [B, H, C, T, ·], contiguous."""
+    if missing := -x.shape[1] % size:
+        x = F.pad(x.transpose(1, 2), (0, 0, 0, missing)).transpose(1, 2)
+    return x.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4).contiguous()
+
+
+def _decay_factors(
+    log_decay: Tensor, length: int, size: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the decay factors of the chunks, each at most 1.
+
+    Returns:
+        Weights of the pairs of a chunk [1|B, H, C|1, T, T]. Decay from the chunk before to each
+        token, and from each token to the end of its chunk, [1|B, H, C, T]. Logarithm of the decay
+        of the whole chunk [1|B, H, C].
+    """
+    by_token = log_decay.dim() == 3
+    rates = log_decay if by_token else log_decay.expand(1, length, -1)
+    rates = _by_chunk(rates[..., None], size)[..., 0]
+    # In high precision, as differences of long sums are taken. Apple's GPUs have no fp64.
+    sums = rates.to(torch.float32 if rates.device.type == "mps" else torch.float64).cumsum(-1)
+    within = _pair_weights(sums if by_token else sums[:, :, :1], dtype)
+    from_start, to_end = (x.to(dtype).exp() for x in (sums, sums[..., -1:] - sums))
+    return within, from_start, to_end, sums[..., -1]
+
+
+def _masked(pairs: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the products of pairs, weighted, and 0 where m > n."""
+    return pairs.tril() if weights is None else pairs * weights.to(pairs.dtype)
+
+
+def _pair_weights(sums: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return exp(sums_n − sums_m), 0 where m > n: [.., N] -> [.., N, N]."""
+    differences = (sums[..., :, None] - sums[..., None, :]).to(dtype)
+    n = torch.arange(sums.shape[-1], device=sums.device)
+    # Masked before the exponential, which could overflow for m > n.
+    return differences.masked_fill(n > n[:, None], -torch.inf).exp()
+
+
+def _sums_before(
+    sums: Sequence[Tensor], log_decay: Tensor | None, first: Sequence[Tensor] | None
+) -> list[Tensor]:
+    """Return the decayed sums before each chunk, S_n = γ_{n−1} S_{n−1} + x_{n−1}: [B, H, C, X].
+
+    Args:
+        sums: several x, the sums of the chunks, [B, H, C, X].
+        log_decay: log γ, [1|B, H, C]; None: 0.
+        first: their S_0, [B, H, X]; None: 0.
+    """
+    count = sums[0].shape[2]
+    size = min(count, _GROUP_SIZE)
+    if count > size:  # sums within groups, whose totals are summed the same way: in linear time
+        missing = -count % size
+        sums = [F.pad(x, (0, 0, 0, missing)).unflatten(2, (-1, size)) for x in sums]
+        if log_decay is not None:
+            log_decay = F.pad(log_decay, (0, missing)).unflatten(-1, (-1, size))  # [.., G, 64]
+    # Row n: weights of the sum before all chunks, and of the chunks, in the sum before chunk n.
+    if log_decay is None:
+        weights = sums[0].new_ones(size + 1, size + 1).tril()
+    else:
+        weights = _pair_weights(F.pad(log_decay, (1, 0)).cumsum(-1), sums[0].dtype)
+    before = [weights[..., :-1, 1:] @ x for x in sums]
+    if count > size:
+        totals = [(weights[..., -1:, 1:] @ x)[..., 0, :] for x in sums]
+        decays = None if log_decay is None else log_decay.sum(-1)
+        first = _sums_before(totals, decays, first)
+    if first is not None:
+        from_start = weights[..., :-1, :1]
+        before = [x + from_start * s[..., None, :] for x, s in zip(before, first, strict=True)]
+    return [x.flatten(2, 3)[:, :, :count] for x in before] if count > size else before

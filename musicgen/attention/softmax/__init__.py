@@ -1,1 +1,0 @@
-"""Softmax attention: torch's fused operation, or blocks of queries."""
