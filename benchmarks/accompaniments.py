@@ -17,7 +17,7 @@ import musicgen
 from benchmarks import measure
 from musicgen.composer.draw import generator
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.generation.kept_parts import kept_prompt
+from musicgen.generation.kept_prompt import kept_prompt
 from musicgen.generation.model import MusicModel
 from musicgen.generation.sampler import Sampler
 from musicgen.midi import NoteArray, Score, find_music, read

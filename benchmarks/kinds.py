@@ -37,6 +37,7 @@ from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import read_csv, read_json, write_bytes
 from musicgen.generation.source import on_beats
+from musicgen.metrics.intervals import mean_of_valid
 from musicgen.metrics.repeated_bars import (
     bar_notes,
     bar_similarities,
@@ -44,7 +45,6 @@ from musicgen.metrics.repeated_bars import (
     repeated_bar_share,
 )
 from musicgen.metrics.style import style_similarity
-from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score, dumps, find_music, loads, pitched_notes, without_suffix
 from musicgen.midi.io import read_with_data
 from musicgen.midi.key import find_key, in_key_share

@@ -32,8 +32,8 @@ from musicgen.composer import compose_corpus
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.files import read_csv, write_json
 from musicgen.generation.model import MusicModel
+from musicgen.metrics.intervals import Summary
 from musicgen.metrics.style import PROFILES, SAME_PIECE, SIMILARITIES
-from musicgen.metrics.summary import Summary
 from musicgen.midi import Score, find_music
 from musicgen.package_data import PRETRAINED
 from musicgen.run_folders import find_checkpoint

@@ -43,6 +43,7 @@ from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
+from musicgen.metrics.intervals import Summary, mean_of_valid
 from musicgen.metrics.position_loss import unit_values
 from musicgen.metrics.repeated_bars import (
     bar_notes,
@@ -51,7 +52,6 @@ from musicgen.metrics.repeated_bars import (
     repeated_bar_share,
 )
 from musicgen.metrics.style import style_similarity
-from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, dumps, loads, pitched_notes
 from musicgen.midi.key import Key, find_key, in_key_share
 from musicgen.random import NoiseKey, RandomStream

@@ -218,7 +218,7 @@ def _slices(pattern: AttentionPattern, table: LagTable | None, block: Block) -> 
 def _by_lag(
     pattern: AttentionPattern, table: LagTable | None, query: Tensor, values: Tensor, lags: Tensor
 ) -> Tensor:
-    """Return the product of each query with the table's row for each pair: [B, H, C, W].
+    """Return the product of each query with the table's row per pair: [B, H, C, W].
 
     Args:
         query: [B, H, C, K'].

@@ -15,7 +15,7 @@ from musicgen.errors import ParameterError
 from musicgen.evaluation.references import default_measure
 from musicgen.evaluation.runs import Inputs
 from musicgen.files import remove_if_empty
-from musicgen.metrics.summary import CONFIDENCE
+from musicgen.metrics.intervals import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, as_tsv, readable, summarise, write_csv
 from musicgen.validation import check_choice
 

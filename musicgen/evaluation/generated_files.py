@@ -13,7 +13,7 @@ from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.verdict import TRAINING_MATCH
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, WrittenFile
-from musicgen.generation.kept_parts import is_chord
+from musicgen.generation.kept_prompt import is_chord
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import FROM_NOTHING, Prompt
 from musicgen.metrics.originality import Match

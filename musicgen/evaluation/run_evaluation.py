@@ -54,8 +54,8 @@ from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import PROMPT_BARS, Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
+from musicgen.metrics.intervals import Values
 from musicgen.metrics.position_loss import range_means, unit_values
-from musicgen.metrics.summary import Values
 from musicgen.midi import without_suffix
 from musicgen.report import ReportPiece, render_report, verdict_section
 from musicgen.report.tables import TableRow, readable, without_nan, write_csv

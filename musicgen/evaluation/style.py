@@ -12,6 +12,7 @@ from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
 from musicgen.evaluation.references import Pair, open_pairs
 from musicgen.evaluation.runs import Inputs
+from musicgen.metrics.intervals import mean_of_valid
 from musicgen.metrics.style import (
     PROFILES,
     anchor_similarities,
@@ -20,7 +21,6 @@ from musicgen.metrics.style import (
     style_labels,
     style_profiles,
 )
-from musicgen.metrics.summary import mean_of_valid
 from musicgen.midi import Score
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from musicgen.metrics.style import SIMILARITIES, Profile
-from musicgen.metrics.summary import (
+from musicgen.metrics.intervals import (
     CONFIDENCE,
     Summary,
     Values,
@@ -16,6 +15,7 @@ from musicgen.metrics.summary import (
     paired_difference,
     unpaired_difference,
 )
+from musicgen.metrics.style import SIMILARITIES, Profile
 from musicgen.package_data import DEFAULT_MODEL
 from musicgen.report.tables import TableRow, interval
 from musicgen.text import pluralize

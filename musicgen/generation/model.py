@@ -17,7 +17,7 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.generation.constraints import Constraint
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.decoder import lag_bias
-from musicgen.generation.kept_parts import kept_prompt
+from musicgen.generation.kept_prompt import kept_prompt
 from musicgen.generation.logits_processors import Processor
 from musicgen.generation.prompt import (
     PROMPT_BARS,

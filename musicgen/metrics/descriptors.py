@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from musicgen.metrics.intervals import CONFIDENCE, mean_of_valid
 from musicgen.metrics.style import PROFILES, SIMILARITIES, Profiles, mean_similarity
-from musicgen.metrics.summary import CONFIDENCE, mean_of_valid
 from musicgen.midi import Score, pitched_notes
 from musicgen.midi.score import FloatArray
 

@@ -7,7 +7,7 @@ left out. An additional note in between ends a match: a copied melody with anoth
 not found.
 
 Matches are searched in a suffix array (Manber & Myers 1993), built by prefix doubling. Copies of
-whole pieces in a corpus are found by `musicgen.data.preparation.duplicates`, without such an index.
+whole pieces in a corpus are found by `musicgen.data.preparation.splits`, without such an index.
 """
 
 from bisect import bisect_left, bisect_right

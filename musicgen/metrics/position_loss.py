@@ -11,7 +11,7 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import ArrayLike
 
-from musicgen.metrics.summary import Summary, mean_of_valid
+from musicgen.metrics.intervals import Summary, mean_of_valid
 from musicgen.midi.score import FloatArray, IntArray
 
 ORDER = 3  # n of the n-gram model

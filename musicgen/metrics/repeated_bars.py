@@ -13,7 +13,7 @@ that a changed melody does not matter much.
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.metrics.summary import mean_of_valid
+from musicgen.metrics.intervals import mean_of_valid
 from musicgen.midi import Score, pitched_notes
 from musicgen.midi.score import FloatArray, IntArray
 

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from musicgen.metrics.summary import mean_of_valid
+from musicgen.metrics.intervals import mean_of_valid
 from musicgen.midi import DRUMS, NoteArray, Score, notes_by_role, sort_notes
 from musicgen.midi.score import FloatArray, IntArray
 

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from musicgen.files import write_text
+from musicgen.metrics.intervals import Summary, mean_of_valid
 from musicgen.metrics.style import PROFILES
-from musicgen.metrics.summary import Summary, mean_of_valid
 from musicgen.text import csv_cell, printable
 
 TableRow = dict[str, Any]

@@ -173,7 +173,7 @@ class InBars(Tokenizer):
         return step, nearest_bin(tempos["bpm"][inside], self.tempi, by_ratio)
 
     def decode(self, tokens: IntArray) -> Score:
-        """Return a track for each part, also without notes, with all that its tokens hold.
+        """Return a track per part, also without notes, with all that its tokens hold.
 
         Time signatures are omitted where they are the default of MIDI files, 4/4.
         """

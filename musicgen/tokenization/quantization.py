@@ -69,7 +69,7 @@ def ratio_bins(bins: Sequence[int]) -> list[int]:
 
 
 def bin_edges(bins: Sequence[int], by_ratio: bool = False) -> NDArray[np.float64]:
-    """Return the lowest value, for each bin but the first, that is nearest to it. [N - 1]
+    """Return the lowest value that is nearest to each bin but the first. [N - 1]
 
     Args:
         bins: ascending.

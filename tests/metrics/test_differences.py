@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from musicgen.metrics.summary import holm, paired_difference, unpaired_difference
+from musicgen.metrics.intervals import holm, paired_difference, unpaired_difference
 
 
 def named(values) -> dict[str, float]:

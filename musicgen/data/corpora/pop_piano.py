@@ -1,6 +1,6 @@
 """Piano arrangements of pop songs: POP909, with annotated beats and chords, and Pop1K7."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -50,6 +50,9 @@ class POP909(Corpus):
         root: a folder that contains the folders of songs, 001 to 909, at any depth.
         exclude: names of songs to leave out, such as `018`, or a file with one name per line.
     """
+
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
+        super().__init__(root, exclude=exclude)
 
     def pieces(self) -> list[Piece]:
         songs = sorted(path.parent for path in self.root.rglob(BEATS_FILE))
@@ -228,6 +231,9 @@ class Pop1K7(Corpus):
         root: a folder that contains `midi_analyzed`, at any depth.
         exclude: names of files to leave out, or a file with one name per line.
     """
+
+    def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None) -> None:
+        super().__init__(root, exclude=exclude)
 
     def pieces(self) -> list[Piece]:
         folder = self.root

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import errno
-import hashlib
 import json
 import os
 import secrets
@@ -20,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.data.corpora.base import SPLITS, Piece
-from musicgen.data.preparation.duplicates import SKETCH_SIZE, Sketches, find_duplicates
 from musicgen.data.preparation.encoding import PieceRecord
+from musicgen.data.preparation.splits import SKETCH_SIZE, Sketches, find_duplicates, split_groups
 from musicgen.errors import UserError
 from musicgen.midi.score import IntArray
 from musicgen.text import csv_cell, pluralize
@@ -225,34 +224,6 @@ def build_cache(
             duplicate_of[i] = pieces[originals[i]].name
     np.save(folder / INDEX, index[usable])
     return write_report(folder, (record for record, *_ in stored()), splits, duplicate_of)
-
-
-def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:
-    """Return the split of each piece: the published one, or one by a hash of its group.
-
-    The hash maps the name of a group to [0, 1). A group therefore stays in its split when the
-    corpus grows, and no training piece becomes a held-out piece. In a small corpus a split may be
-    empty. Then a group is moved to it, if there are at least three groups and its fraction is not
-    0.
-
-    Args:
-        fractions: shares of validation and test pieces.
-    """
-    groups = (os.fsencode(piece.group) for piece in pieces if piece.split is None)
-    hashes = (hashlib.blake2b(group, digest_size=8).digest() for group in groups)
-    shares = np.fromiter((int.from_bytes(each) / 2**64 for each in hashes), float)
-    val, test = fractions
-    names = "val", "test", "train"
-    splits = np.digitize(shares, (val, val + test))
-    order = np.unique(shares)
-    if len(order) < 3:
-        splits[:] = names.index("train")
-    else:
-        for group, split, fraction in ((0, "val", val), (1, "test", test), (-1, "train", 1)):
-            if fraction and names.index(split) not in splits:
-                splits[shares == order[group]] = names.index(split)
-    chosen = iter(splits)
-    return [piece.split or names[next(chosen)] for piece in pieces]
 
 
 def write_report(

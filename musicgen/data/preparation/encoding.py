@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from musicgen.data.corpora.base import Corpus, Piece
-from musicgen.data.preparation.duplicates import EMPTY_SKETCH, Sketches, sketch
+from musicgen.data.preparation.splits import EMPTY_SKETCH, Sketches, sketch
 from musicgen.errors import UserError
 from musicgen.midi import file_of
 from musicgen.tokenization.base import Tokenizer

@@ -35,7 +35,6 @@ from musicgen.data.preparation.cache import (
     TokenCache,
     build_cache,
 )
-from musicgen.data.preparation.duplicates import EMPTY_SKETCH, Sketches
 from musicgen.data.preparation.encoding import (
     Limits,
     PieceRecord,
@@ -43,6 +42,7 @@ from musicgen.data.preparation.encoding import (
     groups_of_identical_files,
     key_of,
 )
+from musicgen.data.preparation.splits import EMPTY_SKETCH, Sketches
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.text import pluralize

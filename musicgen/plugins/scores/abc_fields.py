@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from musicgen.plugins.scores.bars import Metre
+from musicgen.plugins.scores.bars_and_repeats import Metre
 
 _MODES = {"maj": 0, "ion": 0, "": 0, "m": -3, "min": -3, "aeo": -3, "mix": -1, "dor": -2}
 _MODES |= {"phr": -4, "lyd": 1, "loc": -5}

@@ -16,7 +16,7 @@ from musicgen.plugins.scores.abc_fields import (
     read_semitones,
     read_tempo,
 )
-from musicgen.plugins.scores.bars import (
+from musicgen.plugins.scores.bars_and_repeats import (
     CODA,
     MAX_BARS,
     TO_CODA,

@@ -6,7 +6,14 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, TICKS_PER_BEAT, Track
-from musicgen.plugins.scores.bars import DRUMS, KEYBOARDS, SNARE, Metre, Note, sounding_fifths
+from musicgen.plugins.scores.bars_and_repeats import (
+    DRUMS,
+    KEYBOARDS,
+    SNARE,
+    Metre,
+    Note,
+    sounding_fifths,
+)
 from musicgen.plugins.scores.sheet import Sheet
 
 _ID = "{http://www.w3.org/XML/1998/namespace}id"

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from musicgen.midi.key import transposed_marker
 from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, Track
-from musicgen.plugins.scores.bars import (
+from musicgen.plugins.scores.bars_and_repeats import (
     CODA,
     DRUMS,
     KEYBOARDS,

@@ -20,7 +20,7 @@ from musicgen.midi.io import file_of
 from musicgen.midi.score import Score
 from musicgen.plugins.scores.abc_fields import split_tunes
 from musicgen.plugins.scores.abc_tunes import read_tune
-from musicgen.plugins.scores.bars import MAX_BARS
+from musicgen.plugins.scores.bars_and_repeats import MAX_BARS
 from musicgen.plugins.scores.mei import read_mei
 from musicgen.plugins.scores.musicxml import read_musicxml
 from musicgen.plugins.scores.sheet import Sheet

@@ -23,7 +23,7 @@ from musicgen.midi.score import (
     Track,
     notes_from,
 )
-from musicgen.plugins.scores.bars import MAX_BARS, Bar, Metre, Note, play_order
+from musicgen.plugins.scores.bars_and_repeats import MAX_BARS, Bar, Metre, Note, play_order
 
 WHOLE = 4 * TICKS_PER_BEAT
 Value = TypeVar("Value", int, float)

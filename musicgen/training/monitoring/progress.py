@@ -193,7 +193,7 @@ class RunProgress(ProgressBar):
         done, last = trainer.global_step, trainer.max_steps  # which a clock may change
         total = last if last > 0 else None
         changes: dict[str, Any] = {}
-        if done % self._every == 0:  # a GPU waits for each value that is read
+        if done % self._every == 0:  # a GPU waits whenever a value is read
             found = ((trainer.callback_metrics.get(name), text) for name, text in _SHOWN.items())
             shown = (text.format(float(value)) for value, text in found if value is not None)
             changes["state"] = "".join(shown)

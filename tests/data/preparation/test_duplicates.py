@@ -3,7 +3,7 @@ import pytest
 
 from musicgen.composer import FAMILIES, compose_groove, compose_pop
 from musicgen.data.corpora import SPLITS, Piece
-from musicgen.data.preparation.duplicates import NO_PASSAGE, find_duplicates, similarity, sketch
+from musicgen.data.preparation.splits import NO_PASSAGE, find_duplicates, similarity, sketch
 from musicgen.midi import Score, Track, notes_from, read, write
 from musicgen.tokenization import REMI
 from tests.data.builders import prepare

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from musicgen.data.corpora import SPLITS, Piece
 from musicgen.data.preparation import prepare as module
-from musicgen.data.preparation.cache import split_groups
+from musicgen.data.preparation.splits import split_groups
 from musicgen.errors import UserError
 from musicgen.files import read_csv
 from musicgen.midi import read, write

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from musicgen.generation import kept_parts
+from musicgen.generation import kept_prompt
 from musicgen.generation.constraints import ConstrainedGrammar
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score, Track, dumps, notes_from
@@ -134,7 +134,7 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path, monkeypatch):
         assert len(model.tokenizer.bar_starts(np.array(tokens), 48)) == 2
     exact = MusicModel(with_half_weights(model.model), *list(vars(model).values())[1:])
     # The page begins an accompaniment without a composed bar.
-    monkeypatch.setattr(kept_parts, "with_first_bar", lambda tokenizer, score, tokens, rng: tokens)
+    monkeypatch.setattr(kept_prompt, "with_first_bar", lambda tokenizer, score, tokens, rng: tokens)
     pieces = (exact.generate(melody, keep="voice", temperature=0, guidance=x) for x in (1, 9))
     plain, guided = (piece.tokens.tolist() for (piece,) in pieces)
     assert done["guided"] == guided != plain

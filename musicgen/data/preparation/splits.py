@@ -1,4 +1,4 @@
-"""Duplicates: pieces with the same music under different names, in any key.
+"""Splits of a corpus, and duplicates: pieces with the same music, in any key, share a split.
 
 A passage is the notes of 16 beats. Passages start every 4 beats, beginning with the first note.
 A passage consists of onsets in sixteenths and of pitches relative to its lowest pitch, so that key,
@@ -8,11 +8,14 @@ compared by the share of passages that they have in common (Jaccard index). It i
 bottom-k sketches").
 """
 
+import hashlib
+import os
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from musicgen.data.corpora.base import Piece
 from musicgen.midi import Score
 from musicgen.midi.score import FloatArray
 
@@ -123,3 +126,31 @@ def find_duplicates(sketches: Sketches, order: Sequence[int]) -> list[int]:
     _, labels = connected_components(graph, directed=False)
     _, first, group = np.unique(labels[compared], return_index=True, return_inverse=True)
     return compared[first[group]].tolist()
+
+
+def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> list[str]:
+    """Return the split of each piece: the published one, or one by a hash of its group.
+
+    The hash maps the name of a group to [0, 1). A group therefore stays in its split when the
+    corpus grows, and no training piece becomes a held-out piece. In a small corpus a split may be
+    empty. Then a group is moved to it, if there are at least three groups and its fraction is not
+    0.
+
+    Args:
+        fractions: shares of validation and test pieces.
+    """
+    groups = (os.fsencode(piece.group) for piece in pieces if piece.split is None)
+    hashes = (hashlib.blake2b(group, digest_size=8).digest() for group in groups)
+    shares = np.fromiter((int.from_bytes(each) / 2**64 for each in hashes), float)
+    val, test = fractions
+    names = "val", "test", "train"
+    splits = np.digitize(shares, (val, val + test))
+    order = np.unique(shares)
+    if len(order) < 3:
+        splits[:] = names.index("train")
+    else:
+        for group, split, fraction in ((0, "val", val), (1, "test", test), (-1, "train", 1)):
+            if fraction and names.index(split) not in splits:
+                splits[shares == order[group]] = names.index(split)
+    chosen = iter(splits)
+    return [piece.split or names[next(chosen)] for piece in pieces]

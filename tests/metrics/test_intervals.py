@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from musicgen.metrics.summary import Summary
+from musicgen.metrics.intervals import Summary
 
 
 def test_summary_by_hand():
