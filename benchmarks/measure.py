@@ -209,8 +209,10 @@ def write_results(script: str, content: dict[str, Any], args: argparse.Namespace
 
 
 def record(script: str, device: str) -> dict[str, Any]:
-    """Return the command of a script and the machine that it runs on."""
+    """Return the command of a script, the commit of the code and the machine that it runs on."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
+        "commit": commit.stdout.strip(),
         "command": f"python -m benchmarks.{Path(script).stem} " + " ".join(sys.argv[1:]),
         "machine": machine(device),
     }

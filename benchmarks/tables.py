@@ -62,10 +62,22 @@ def compared(lines: Sequence[Sequence[str]]) -> list[Row]:
         (a, unit_a), (b, unit_b) = (quantity(row[side], row["unit"]) for side in "ab")
         figures = f"{a} / {b} {unit_b}" if unit_a == unit_b else f"{a} {unit_a} / {b} {unit_b}"
         target = row.get("target", "").strip("—")
+        if is_missed(row["ratio"], target):
+            target += ", missed"
         table.append({"": label, "figures": figures, "ratio": ratio(row), "target": target})
     if not any(row["target"] for row in table):
         table = [{k: v for k, v in row.items() if k != "target"} for row in table]
     return table
+
+
+def is_missed(ratio: float, target: str) -> bool:
+    """Return whether a ratio is beyond a target such as "≤ 1.25" or "≥ .95"."""
+    relation, _, bound = target.partition(" ")
+    above, below = (
+        relation == "≤" and ratio > float(bound),
+        relation == "≥" and ratio < float(bound),
+    )
+    return above or below
 
 
 def ratio(row: Row) -> str:
@@ -229,14 +241,18 @@ def performances(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 
 def kinds_of_music(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """LABEL | KIND: measures of continuations before → now, and of the originals."""
+    """LABEL | KIND [| now]: measures of continuations before → now, and of the originals.
+
+    Before is left out where it was on another grid than the originals.
+    """
     found = result("kinds")["kinds"]
     table = []
-    for label, kind in lines:
+    for label, kind, *only in lines:
         before, now = (found[kind][way]["generated"] for way in ("before", "now"))
         own = found[kind]["now"]["originals"]
         cells = {
-            name: f"{two_digits(before[name])} → {two_digits(now[name])} ({two_digits(own[name])})"
+            name: ("" if only else f"{two_digits(before[name])} → ")
+            + f"{two_digits(now[name])} ({two_digits(own[name])})"
             for name in own
             if own[name] is not None
         }

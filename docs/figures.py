@@ -56,6 +56,7 @@ def figures() -> Iterator[tuple[str, str]]:
     shares = [places(row[x]) for row in bars for x in ("generated", "originals")]
     text = "{} of the bars are repeated (originals {}); for POP909 it is {} ({};"
     yield "docs/training.md", text.format(*shares)
+    yield from copy_figures(shares[2:])
     model, trigram = (x for x in result("bach_chorales")["rows"] if x.get("way") == "test")
     mean, low, high = (f"{model[x]:.3f}" for x in ("mean", "low", "high"))
     text = f"{mean} nats per note ({low} to {high}), that of a trigram model {trigram['mean']:.2f}"
@@ -72,6 +73,24 @@ def figures() -> Iterator[tuple[str, str]]:
             cells.append(cell)
         cells.append(f"{float(rows[f'{run}, nats per note']['mean']):.2f}")
         yield "conf/experiment/spe2021/README.md", f"| {' | '.join(cells)} |"
+
+
+def copy_figures(of_pop: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the sentences on bars that return: their shares after pop songs, and exact copies."""
+    copies = {
+        x["metre"]: x["generated"] / x["originals"]
+        for x in result("songs")["rows"]
+        if (x["part"], x["measure"]) == ("16 bars after 8", "copied bars")
+    }
+    yield (
+        "musicgen/pretrained/songs-small/README.md",
+        "{:.1f} times as many are exact copies: in 3/4 {:.1f} times, in 2/4 {:.1f} times, in 4/4 "
+        "{:.1f} times.".format(*(copies[metre] for metre in ("all", "3/4", "2/4", "4/4"))),
+    )
+    yield (
+        "musicgen/pretrained/songs-small/README.md",
+        f"less than half as often as in the originals ({of_pop[0]} of {of_pop[1]})",
+    )
 
 
 def gpu_steps(run: int) -> dict[tuple[str, int, bool], dict[str, float]]:
@@ -125,12 +144,15 @@ def ending_figures() -> Iterator[tuple[str, str]]:
     """Yield the sentences on how closed pieces end."""
     ends = result("endings")
     own, originals = (ends[side + "notes in the last bar"] for side in ("", "originals: "))
+    bass, original_bass = (
+        ends[side + "bass of the last bar is the tonic"] for side in ("", "originals: ")
+    )
     text = f"{own:.0f} notes begin in the last bar (originals {originals:.0f};"
     yield "docs/generating.md", text
     yield (
         "docs/generating.md",
         f"Of {ends['continuations']} continuations of {ends['prompts']} songs by `songs-small`, "
         f"{ends['end on the tonic chord']:.0%} end on the tonic chord (originals "
-        f"{ends['originals: end on the tonic chord']:.0%}), and in {ends['piles']} of them notes "
-        "pile up",
+        f"{ends['originals: end on the tonic chord']:.0%}), {bass:.0%} with the tonic in the bass "
+        f"({original_bass:.0%}), and in {ends['piles']} of them notes pile up",
     )
