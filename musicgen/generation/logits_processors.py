@@ -1,9 +1,10 @@
 """Logits processors: functions that change the model's logits before a token is drawn.
 
 A processor takes the tokens so far, [B, L], and the logits of the next token, [B, V], and returns
-new logits of the same shape. The sampler calls the processors of a request one after another, each
-with the logits that the one before it returned. It calls them after the grammar and the
-constraints have masked the tokens that may not follow.
+new logits of the same shape. The sampler calls them one after another, each with the logits that
+the one before it returned: first custom processors, then those of the sampling settings, such as
+temperature and top_p. Before that, the grammar and the constraints have masked the tokens that may
+not follow.
 
 - A logit of −∞ excludes a token. At least one token of each sequence has a finite logit, and a
   processor must leave at least one.
@@ -14,9 +15,12 @@ The functions here have further parameters, which `functools.partial` sets.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from musicgen.errors import ParameterError
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 """A logits processor: (tokens [B, L], logits [B, V]) -> logits [B, V]."""
@@ -54,6 +58,33 @@ class LogitsProcessor:
             The new logits. [B, V]
         """
         raise NotImplementedError
+
+
+def process_checked(processor: Processor, tokens: Tensor, logits: Tensor) -> Tensor:
+    """Return the logits of a custom processor.
+
+    Raises:
+        ParameterError: it does not return logits [B, V], or leaves a sequence without a token. The
+            error names the processor.
+    """
+    found = processor(tokens, logits)
+    if not isinstance(found, Tensor) or found.shape != logits.shape:
+        what = f"shape {[*found.shape]}" if isinstance(found, Tensor) else type(found).__name__
+        expected = f"expected it to return logits of shape {[*logits.shape]}, not {what}"
+        raise ParameterError("logits_processors", _name(processor), expected)
+    largest = found.amax(dim=-1)
+    if not largest.isfinite().all():
+        row = int((~largest.isfinite()).nonzero()[0, 0])
+        value = "only -inf" if largest[row] == -torch.inf else "NaN or inf"
+        expected = f"expected a finite logit in each sequence and no NaN; row {row} has {value}"
+        raise ParameterError("logits_processors", _name(processor), expected)
+    return found
+
+
+def _name(processor: Processor) -> str:
+    """Return the name of a function, or of the class of an object."""
+    function = processor.func if isinstance(processor, partial) else processor
+    return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 def greedy(tokens: Tensor, logits: Tensor) -> Tensor:

@@ -302,7 +302,7 @@ class MusicModel:
                 or a single one; None: compose a new piece.
             prompt_bars, beats, performance: how prompts are cut, read and continued, see `prompt`.
             logits_processors: functions of the tokens so far [B, L] and the logits [B, V] that
-                return new logits. They run after the processors of the options, see
+                return new logits. They run before temperature, top_p and the other options, see
                 `LogitsProcessor`.
             constraints: further limits on the tokens, see `Constraint`.
             options: bars, num_samples, seed, temperature and others, see `request`.

@@ -14,7 +14,12 @@ from musicgen.generation.constraints import ConstrainedGrammar, Constraint, requ
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.decoder import Decoder, GuidedDecoder, lag_biases
 from musicgen.generation.engines import Engine, make_engine
-from musicgen.generation.logits_processors import LogitsProcessor, Processor, draw
+from musicgen.generation.logits_processors import (
+    LogitsProcessor,
+    Processor,
+    draw,
+    process_checked,
+)
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.models import Transformer
@@ -63,7 +68,7 @@ class Sampler:
 
     Args:
         model: causal, in evaluation mode.
-        logits_processors: called after those of the request, see `logits_processors`.
+        logits_processors: called before those of the request, see `logits_processors`.
         constraints: in addition to those of the request, see `Constraint`.
         on_step: called after each step with the number of its sequences.
         warn: called with one line if a faster engine fails, see `make_engine`.
@@ -136,7 +141,7 @@ class Sampler:
         state = grammar.start([prompt.tokens for prompt in prompts]).select(prompt_of)
         history = History([sequence.prompt.tokens for sequence in batch], grammar.pad)
         processors = self.processors()
-        stateful = [each for each in processors if isinstance(each, LogitsProcessor)]
+        stateful = [x for x in self.logits_processors if isinstance(x, LogitsProcessor)]
         for processor in stateful:
             processor.start(len(batch))
         decoder = self.decoder(prompts)
@@ -145,7 +150,9 @@ class Sampler:
             # 1. Mask the tokens that may not come.
             allowed = grammar.allowed(state)
             logits = grammar.masked(state, logits.double(), allowed)
-            # 2. Process the logits.
+            # 2. Process the logits, with the settings of the request last.
+            for custom in self.logits_processors:
+                logits = process_checked(custom, history.tokens, logits)
             for process in processors:
                 logits = process(history.tokens, logits)
             # 3. Sample a token of each sequence.
@@ -177,13 +184,13 @@ class Sampler:
         return ConstrainedGrammar(grammar, asked + self.constraints)
 
     def processors(self) -> list[Processor]:
-        """Return the logits processors of a batch."""
+        """Return the logits processors of the sampling settings."""
         sampling = self.request.sampling
         if self.model.copy_head is not None and sampling.temperature > 0:
             sampling = replace(sampling, temperature=1.0)  # the decoder applies it
         if self.request.piece.is_whole_piece:  # music for kept parts repeats little without it
             sampling = replace(sampling, variation=None)
-        return [*sampling.processors(), *self.logits_processors]
+        return sampling.processors()
 
     def decoder(self, prompts: Sequence[Prompt]) -> Decoder | GuidedDecoder:
         """Return what computes the logits of a batch that begins with some of the prompts."""

@@ -1,9 +1,12 @@
 """What users add to decoding from Python: logits processors and constraints, written as they would."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
+from musicgen.errors import UserError
 from musicgen.generation.constraints import Constraint
 from musicgen.generation.logits_processors import LogitsProcessor
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
@@ -139,6 +142,50 @@ def test_a_processor_sees_all_tokens_and_the_masked_logits():
     assert (mask.sum(dim=1) < len(tokenizer.vocabulary)).all(), "the grammar has masked"
     last = [t for t in seen[-1][0][-1].tolist() if t != pad]
     assert last in [piece.tokens.tolist()[: len(last)] for piece in pieces]
+
+
+def without_best(tokens, logits, seen):
+    """Forbid the most probable token where another is possible."""
+    seen.append(logits.clone())
+    several = logits.isfinite().sum(dim=-1, keepdim=True) > 1
+    best = torch.zeros_like(several).expand(logits.shape).scatter(-1, logits.argmax(-1)[:, None], 1)
+    return logits.masked_fill(best & several, -torch.inf)
+
+
+@pytest.mark.parametrize(
+    "sampling", [{"top_p": 1e-6}, {"top_k": 1}, {"temperature": 0}, {"min_p": 1.0}]
+)
+def test_processors_run_before_the_sampling_settings(sampling):
+    model, seen = music_model(REMI()), []
+    options = {"prompt_bars": 1, "bars": 8, "max_new_tokens": 12, **sampling}
+    process = partial(without_best, seen=seen)
+    (piece,) = model.generate(SCORES["remi"], **options, logits_processors=[process])
+    second = [row.topk(2).indices[0][row.isfinite().sum().clamp(max=2) - 1] for row in seen]
+    assert len(second) == 12
+    assert piece.tokens[-12:].tolist() == second
+    assert max(row.isfinite().sum() for row in seen) > 2
+
+
+class NoNotes(LogitsProcessor):
+    def __call__(self, tokens, logits):
+        return torch.full_like(logits, -torch.inf)
+
+
+@pytest.mark.parametrize(
+    ("process", "message"),
+    [
+        (NoNotes(), r"^logits_processors=NoNotes: expected .* row 0 has only -inf$"),
+        (lambda tokens, logits: logits * torch.nan, r"<lambda>: .* row 0 has NaN or inf"),
+        (partial(lambda tokens, logits: logits - torch.inf), r"<lambda>: .* only -inf"),
+        (lambda tokens, logits: None, "<lambda>: expected .*, not NoneType"),
+        (lambda tokens, logits: logits[:, 1:], r"<lambda>: expected .*\[1, \d+\], not shape \[1, "),
+    ],
+)
+def test_a_processor_that_leaves_no_token_is_named(process, message):
+    model = music_model(REMI())
+    processors = [partial(without_best, seen=[]), process]
+    with pytest.raises(UserError, match=message):
+        model.generate(SCORES["remi"], prompt_bars=1, bars=1, logits_processors=processors)
 
 
 def test_a_start_without_a_result_remembers_nothing():
