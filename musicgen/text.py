@@ -13,6 +13,14 @@ def pluralize(count: int, nouns: str) -> str:
     return f"{count:,} {noun.removesuffix('s') if count == 1 else noun}{space}{rest}"
 
 
+def rate(count: int, seconds: float) -> str:
+    """Return the speed of work, such as `1,234 a second`, or `5.5 s each` if it is slower."""
+    if not count or count >= seconds:
+        per_second = count / seconds
+        return f"{per_second:,.{1 if per_second < 100 else 0}f} a second"
+    return f"{seconds / count:,.1f} s each"
+
+
 def printable(text: str) -> str:
     """Replace control characters, such as escape sequences in file names, by `?`."""
     return "".join(c if c.isprintable() or c in "\n\t\xa0" else "?" for c in text)

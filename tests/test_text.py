@@ -1,7 +1,14 @@
 """Text of messages, with names that somebody else chose; progress where there is no terminal."""
 
 from musicgen.console import console, log, progress_bar
-from musicgen.text import printable
+from musicgen.text import printable, rate
+
+
+def test_slow_work_has_a_speed():
+    assert rate(12345, 10) == "1,234 a second"
+    assert rate(25, 10) == "2.5 a second"
+    assert rate(44, 241) == "5.5 s each"
+    assert rate(0, 10) == "0.0 a second"
 
 
 def test_escape_sequences_are_not_sent_to_the_terminal():

@@ -1,6 +1,5 @@
 """Evaluate models and music: python evaluate.py RUN, or generated=DIR references=DIR."""
 
-from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -9,12 +8,11 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from musicgen.cli.output import make_folder, set_up_cpu
+from musicgen.cli.output import output_folder, set_up_cpu
 from musicgen.console import log, stdout
 from musicgen.errors import ParameterError
 from musicgen.evaluation.references import default_measure
 from musicgen.evaluation.runs import Inputs
-from musicgen.files import remove_if_empty
 from musicgen.metrics.intervals import CONFIDENCE
 from musicgen.report.tables import TableRow, as_table, as_tsv, readable, summarise, write_csv
 from musicgen.validation import check_choice
@@ -29,9 +27,7 @@ def main(cfg: DictConfig) -> None:
     names = names if isinstance(names, list) else [names]
     for name in names:
         check_choice("metrics", name, given["metric"])
-    out = make_folder(cfg.out, "evaluated")
-    parent = remove_if_empty(out.parent) if cfg.out is None else nullcontext()
-    with parent, remove_if_empty(out):
+    with output_folder(cfg.out, "evaluated") as out:
         for name in names:
             rows = run_measure(name, given["metric"][name], inputs, out)
             if stdout.is_terminal:

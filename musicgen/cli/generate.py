@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from musicgen import load
 from musicgen.cli.arguments import command
-from musicgen.cli.output import make_folder, set_up_cpu
+from musicgen.cli.output import output_folder, set_up_cpu
 from musicgen.console import console, log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError, parameter_of
@@ -20,7 +20,7 @@ from musicgen.evaluation import generated_files
 from musicgen.evaluation.originality import searchable_training_data, training_matches
 from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.runs import open_training_data, piece_readers
-from musicgen.files import remove_if_empty, write_bytes, write_text
+from musicgen.files import write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt, WrittenFile
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import PROMPT_BARS, Prompt
@@ -31,7 +31,7 @@ from musicgen.midi.io import Soundfont
 from musicgen.models import parameter_count
 from musicgen.report import render_report
 from musicgen.run_folders import find_checkpoint
-from musicgen.text import pluralize
+from musicgen.text import pluralize, rate
 from musicgen.validation import check_choice, check_int
 
 REPORT = "report.html"
@@ -57,8 +57,7 @@ def main(cfg: DictConfig) -> None:
     batch = min(decoding.batch_size, decoding.num_samples * len(prompts))
     set_up_cpu(decoded=batch * parameter_count(model.model))
     names = generated_files.file_names(prompts, decoding.num_samples)
-    out = make_folder(cfg.out, "generated")
-    with remove_if_empty(out):
+    with output_folder(cfg.out, "generated") as out:
         for name in (MANIFEST, *names.values()):
             if (out / name).exists():
                 raise UserError(f"{out / name} exists already; give another folder with out=DIR")
@@ -129,7 +128,7 @@ def write_report(
         )
         write_text(out / REPORT, page)
     count = f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added"
-    log(f"{count}, {new_tokens / seconds:,.1f} a second")
+    log(f"{count}, {rate(new_tokens, seconds)}")
     log(f"in {out}" + (f"; open {out / REPORT}" if cfg.report else ""))
     if console.is_terminal:
         log(f"next: {command('generate')} my.mid num_samples=4 seed=1, or --help for all settings")

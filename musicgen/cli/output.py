@@ -2,8 +2,13 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
+
+from musicgen.files import remove_if_empty
+from musicgen.run_folders import claimed
 
 # Decoding steps with fewer multiplications gain little from a second thread.
 WORK_FOR_THREADS = 2**25
@@ -12,11 +17,32 @@ WORK_FOR_THREADS = 2**25
 def make_folder(name: str | None, default: str) -> Path:
     """Create and return the folder `out=name`; None: a new one in `default`, named by the time."""
     folder = Path(name or f"{default}/{time.strftime('%Y-%m-%d_%H-%M-%S')}").expanduser()
-    while name is None and folder.exists():  # of a command in the same second
-        folder = folder.with_name(f"{folder.name}_2")
-    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=name is not None)
+            break
+        except FileExistsError:
+            if name is not None:
+                raise
+            folder = folder.with_name(f"{folder.name}_2")  # after a command in the same second
     TemporaryFile(dir=folder).close()  # it can be written to
     return folder
+
+
+@contextmanager
+def output_folder(name: str | None, default: str) -> Iterator[Path]:
+    """Yield the folder of `make_folder`, which no other command writes to until the block ends.
+
+    A folder that is empty at the end is removed, and so is `default` if it is its parent.
+
+    Raises:
+        UserError: another command is writing to the folder.
+    """
+    folder = make_folder(name, default)
+    parent = remove_if_empty(folder.parent) if name is None else nullcontext()
+    other = "another command is writing to this folder; wait for its end, or give another out=DIR"
+    with parent, remove_if_empty(folder), claimed(folder, other):
+        yield folder
 
 
 def set_up_cpu(decoded: int | None = None) -> None:

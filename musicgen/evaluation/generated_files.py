@@ -15,7 +15,7 @@ from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, WrittenFile
 from musicgen.generation.kept_prompt import is_chord
 from musicgen.generation.model import MusicModel
-from musicgen.generation.prompt import FROM_NOTHING, Prompt
+from musicgen.generation.prompt import NEW_PIECE, Prompt
 from musicgen.metrics.originality import Match
 from musicgen.metrics.style import SIMILARITIES, style_similarity
 from musicgen.midi import TICKS_PER_BEAT, Score, without_suffix
@@ -46,6 +46,8 @@ def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[Prompt, in
     stems: Counter[str] = Counter()
     for prompt in prompts:
         stem = without_suffix(prompt.name.replace("/", "_"))
+        if stem == NEW_PIECE:
+            stem = stem.replace(" ", "_")
         stem = stem.encode()[:MAX_STEM_BYTES].decode(errors="ignore")
         stems[stem.lower()] += 1
         if stems[stem.lower()] > 1:  # a/b.mid and a_b.mid, or x.mid and x.MID
@@ -89,10 +91,9 @@ def write_manifest(
         ends = {"prompt end": prompt_end, "prompt beats": prompt.end.tick / TICKS_PER_BEAT}
         entries.append({"file": file, **ends, **entry})
         audio = Path(file).with_suffix(".wav").name
-        kind = "continuation" if prompt.end.tick else "version"
         shown.append(
             ReportPiece(
-                title=f"{without_suffix(prompt.name)}, {kind} {continuation.sample + 1}",
+                title=_title(continuation),
                 score=with_prompt_chords(score, continuation, prompt_end),
                 prompt_end=prompt_end,
                 midi_file=file,
@@ -107,6 +108,15 @@ def write_manifest(
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": entries}
     write_text(out / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
     return shown
+
+
+def _title(continuation: Continuation) -> str:
+    """Return the title of a piece of the report."""
+    prompt, number = continuation.prompt, continuation.sample + 1
+    if prompt.name == NEW_PIECE:
+        return f"{NEW_PIECE} {number}"
+    kind = "continuation" if prompt.end.tick else "version"
+    return f"{without_suffix(prompt.name)}, {kind} {number}"
 
 
 def with_prompt_chords(score: Score, continuation: Continuation, prompt_end: int) -> Score:
@@ -137,14 +147,13 @@ def _manifest_entry(continuation: Continuation, written: Score) -> dict[str, Any
         written: the score of the MIDI file.
     """
     prompt, new = continuation.prompt, continuation.new_on_grid
-    last_onset = written.notes["onset"].max(initial=0)
     entry: dict[str, Any] = {
         "prompt": prompt.name,
         "sample": continuation.sample,
         "tokens": len(continuation.tokens),
         "new tokens": continuation.num_new_tokens,
         "new notes": new.num_notes,
-        "bars": int(np.searchsorted(written.bar_starts(), last_onset, side="right")),
+        "bars": written.num_bars,
     }
     if prompt.end.step:
         summary = prompt.summary
@@ -160,8 +169,8 @@ def _manifest_entry(continuation: Continuation, written: Score) -> dict[str, Any
 def report_title(continuations: list[Continuation]) -> str:
     """Return the title of a report, with the names of the prompts or their number."""
     names = list(dict.fromkeys(without_suffix(c.prompt.name) for c in continuations))
-    if names == [FROM_NOTHING]:
-        return f"{pluralize(len(continuations), 'pieces')} {FROM_NOTHING}"
+    if names == [NEW_PIECE]:
+        return f"{len(continuations)} {NEW_PIECE}{'s' if len(continuations) > 1 else ''}"
     kind = "continuations" if any(c.prompt.end.tick for c in continuations) else "versions"
     count = pluralize(len(continuations), kind)
     originals = " and ".join(names) if len(names) <= 2 else f"{len(names)} pieces"

@@ -13,7 +13,7 @@ from musicgen.console import log, warn_of_first
 from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.runs import Inputs, open_training_data, piece_readers
 from musicgen.files import read_json
-from musicgen.generation.prompt import FROM_NOTHING, make_prompt
+from musicgen.generation.prompt import NEW_PIECE, make_prompt
 from musicgen.generation.source import on_grid
 from musicgen.midi import (
     Score,
@@ -30,6 +30,9 @@ from musicgen.tokenization.base import Tokenizer
 
 MANIFEST = "generation.json"
 """The file in which generate.py describes the MIDI files of a folder."""
+
+WITHOUT_PROMPT = (NEW_PIECE, "from nothing")
+"""Names of the prompt of pieces without one, in manifests of this version and of 0.1."""
 
 SPLITS = ("val", "test")
 NUM_SKIPPED_SHOWN = 5
@@ -168,7 +171,7 @@ def read_pieces(manifest: Manifest) -> dict[str, tuple[str, dict[str, Any], Scor
         except UserError as error:
             skipped.append(f"left out: {file}: {str(error).removeprefix(f'{path}: ')}")
             continue
-        original = file if entry["prompt"] == FROM_NOTHING else entry["prompt"]
+        original = file if entry["prompt"] in WITHOUT_PROMPT else entry["prompt"]
         found[file] = original, entry, score, continuation
     warn_of_first(skipped, NUM_SKIPPED_SHOWN)
     if not found:
@@ -217,7 +220,7 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     skipped: list[str] = []
     for file, (_, entry, _, continuation) in read_pieces(manifest).items():
         try:
-            if entry["prompt"] == FROM_NOTHING:
+            if entry["prompt"] in WITHOUT_PROMPT:
                 raise UserError("generated without a prompt")
             name = find_original(entry["prompt"], originals)
             reference = originals[name]()

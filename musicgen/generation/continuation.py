@@ -10,7 +10,7 @@ import numpy as np
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
-from musicgen.generation.prompt import KeptParts, Prompt, tracks_with_notes
+from musicgen.generation.prompt import NEW_PIECE, KeptParts, Prompt, tracks_with_notes
 from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track, dumps, extend, loads
 from musicgen.midi.extension import PedalBar, find_parts
 from musicgen.midi.io import Soundfont, to_library
@@ -103,7 +103,9 @@ class Continuation:
     def notice(self) -> str:
         """One line if it has very few notes, or none in some parts; empty otherwise."""
         text = self._sparse_notice() or self._silent_notice()
-        return text and f"{self.prompt.name}, continuation {self.sample + 1}: {text}"
+        name = self.prompt.name
+        piece = name if name == NEW_PIECE else f"{name}, continuation"
+        return text and f"{piece} {self.sample + 1}: {text}"
 
     def _sparse_notice(self) -> str:
         """Return one line if there are very few new notes."""

@@ -160,7 +160,14 @@ def typical_p(tokens: Tensor, logits: Tensor, p: float) -> Tensor:
     return _keep_first(logits, probabilities.gather(-1, order), order, p)
 
 
-def top_p_of_others(tokens: Tensor, logits: Tensor, p: float, variation: float) -> Tensor:
+def top_p_of_others(
+    tokens: Tensor,
+    logits: Tensor,
+    p: float,
+    variation: float,
+    top_k: int | None = None,
+    min_p: float = 0.0,
+) -> Tensor:
     """Keep the most probable token, and the most probable of the others.
 
     Where the most probable token has a probability above p, a nucleus of all tokens is this token
@@ -171,12 +178,18 @@ def top_p_of_others(tokens: Tensor, logits: Tensor, p: float, variation: float) 
     Args:
         p: cumulative probability of the tokens that are kept, as a share of all other tokens'.
         variation: factor on the total probability of the other tokens.
+        top_k: keep k tokens at most, as in `top_k`; the total probability of the others stays.
+        min_p: keep the others that are at least so many times as probable as the most probable
+            token, as in `min_p`; their total probability stays if any is kept.
     """
     probabilities, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
     others = probabilities[:, 1:]
     total = others.sum(-1, keepdim=True)
     before = others.cumsum(-1) - others
     kept = others.masked_fill(before >= p * total, 0.0)
+    kept = kept.masked_fill(others < min_p * probabilities[:, :1], 0.0)
+    if top_k is not None:
+        kept[:, top_k - 1 :] = 0.0
     new_total = variation * total
     scale = new_total / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(kept.dtype).tiny)
     kept = torch.cat([1 - new_total, kept * scale], dim=-1)

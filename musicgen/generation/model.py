@@ -28,6 +28,7 @@ from musicgen.generation.prompt import (
 )
 from musicgen.generation.request import (
     KEY_OF_PROMPT,
+    SWITCHES,
     DecodingParams,
     GenerationRequest,
     PieceParams,
@@ -223,7 +224,9 @@ class MusicModel:
         return with_chords(score, self.content.config["loader"]["chords"])
 
     def sampling(self, **overrides: Any) -> SamplingParams:
-        """Return the sampling of the model with overrides; None leaves a parameter as it is.
+        """Return the sampling of the model with overrides; `auto` leaves a parameter as it is.
+
+        So does None, except in `SWITCHES`, which it switches off.
 
         The sampling of the model is that of its training configuration, unless the checkpoint
         stores another one.
@@ -234,8 +237,7 @@ class MusicModel:
                 f"{self.path}: its sampling has {', '.join(sorted(map(str, unknown)))}, which this "
                 "musicgen does not know; use the version that wrote it"
             )
-        changed = {name: value for name, value in overrides.items() if value is not None}
-        return SamplingParams(**{**stored, **changed})
+        return SamplingParams(**{**stored, **_given(overrides)})
 
     def request(
         self,
@@ -249,14 +251,15 @@ class MusicModel:
         Args:
             length_factor: tokens in all, as a multiple of the training length.
             sampling: None takes the model's own; options that are `SamplingParams` change it.
-            options: fields of `PieceParams`, `DecodingParams` or `SamplingParams`; None is the
-                default.
+            options: fields of `PieceParams`, `DecodingParams` or `SamplingParams`. None is the
+                default, and switches `top_k`, `variation` and `max_notes` off; `auto` takes those
+                of the model.
 
         Raises:
             UserError: names the option.
         """
         check_float("length_factor", length_factor, above=0, none_means="")
-        options = {name: value for name, value in options.items() if value is not None}
+        options = _given(options)
         known = [
             f.name for kind in (PieceParams, DecodingParams, SamplingParams) for f in fields(kind)
         ]
@@ -331,6 +334,15 @@ class MusicModel:
         )
         done = sampler.continuations(made)
         return sorted(done, key=lambda each: (made.index(each.prompt), each.sample))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that replace a default: not None, or `auto` in those that None ends."""
+    return {
+        name: value
+        for name, value in options.items()
+        if (value != "auto" if name in SWITCHES else value is not None)
+    }
 
 
 def load(checkpoint: str | Path) -> MusicModel:

@@ -29,7 +29,7 @@ from musicgen.validation import check_int
 PROMPT_BARS = 4
 """Bars of a prompt with `prompt_bars=auto`."""
 
-FROM_NOTHING = "from nothing"  # the name of the prompt of pieces without one
+NEW_PIECE = "new piece"  # the name of the prompt of pieces without one
 
 
 class Boundary(NamedTuple):
@@ -177,7 +177,7 @@ def empty_prompt(
     markers = [] if first_chord is None else [Marker(0, CHORDS[first_chord])]
     if markers or keys or (tempo is not None and tokenizer.families.get("Tempo")):
         tokens = tokenizer.until_end(tokenizer.encode(replace(score, markers=markers)))
-    source, summary = Source(FROM_NOTHING, tempo=tempo), QuantizationSummary()
+    source, summary = Source(NEW_PIECE, tempo=tempo), QuantizationSummary()
     bar_length = tokenizer.bar_length(score)
     return Prompt(tokenizer, tokens, Boundary(), bar_length, score, score, summary, source)
 

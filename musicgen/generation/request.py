@@ -144,9 +144,15 @@ KEY_OF_PROMPT = (
 WHOLE_PIECE = "expected to be left out with keep and rewrite: the piece decides it"
 
 
+SWITCHES = ("top_k", "variation", "max_notes")
+"""Sampling parameters that None and False switch off."""
+
+
 @dataclass(frozen=True)
 class SamplingParams:
     """How tokens are drawn. The filters apply one after another, in the order of the attributes.
+
+    False is the same as None in `top_k`, `variation` and `max_notes`.
 
     Attributes:
         temperature: divides the logits; with a copy head, only the logits of the model's own
@@ -155,16 +161,18 @@ class SamplingParams:
         top_p: keep the most probable tokens that together reach this probability (nucleus
             sampling, Holtzman et al. 2020); 1 keeps all.
         variation: scale of the probability of all tokens but the most probable: with 1 they come
-            as often as the model expects. `top_p` then applies to these tokens alone, see
-            `top_p_of_others`. None: `top_p` applies to all tokens, and music repeats itself more
-            often than the model expects. Ignored with kept parts, which prevent such repetition.
+            as often as the model expects, also if `top_k` and `min_p` leave few of them; if they
+            leave none, or with `typical_p`, this does not hold. `top_p` then applies to these
+            tokens alone, see `top_p_of_others`. None: `top_p` applies to all tokens, and music
+            repeats itself more often than the model expects. Ignored with kept parts, which prevent
+            such repetition.
         min_p: keep the tokens at least this many times as probable as the most probable one
             (Nguyen et al. 2024); 0 keeps all.
         typical_p: keep the tokens whose surprise -log p is nearest to the entropy, until they
             together reach this probability (locally typical sampling, Meister et al. 2023);
             1 keeps all. The most probable token may be left out.
         max_notes: how many notes of an instrument may sound at once, for tokenizers of several
-            instruments: one number, or one per instrument; None or False: any number.
+            instruments: one number, or one per instrument; None: any number.
         avoid_parallels: no two voices move in parallel fifths or octaves; for tokenizers of voices.
         guidance: the scale of classifier-free guidance (Ho & Salimans 2022) by kept parts: logits l
             become m + guidance (l - m). The logits m follow the negative prompt, in which the kept
@@ -180,12 +188,15 @@ class SamplingParams:
     variation: float | None = None
     min_p: float = 0.0
     typical_p: float = 1.0
-    max_notes: int | Sequence[int] | bool | None = None
+    max_notes: int | Sequence[int] | None = None
     avoid_parallels: bool = False
     guidance: float = 1.0
     lag_bias: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
+        for name in SWITCHES:
+            if getattr(self, name) is False:
+                object.__setattr__(self, name, None)
         check_float("temperature", self.temperature)
         check_int("top_k", self.top_k, none_means="all tokens")
         check_float("top_p", self.top_p, above=0, maximum=1)
@@ -195,7 +206,7 @@ class SamplingParams:
         if isinstance(self.max_notes, Sequence):
             for number in self.max_notes:
                 check_int("max_notes", number)
-        elif self.max_notes is not False:
+        else:
             check_int("max_notes", self.max_notes, none_means="any number")
         check_bool("avoid_parallels", self.avoid_parallels)
         check_float("guidance", self.guidance)
@@ -211,19 +222,32 @@ class SamplingParams:
         processors: list[Processor] = []
         if self.temperature != 1:
             processors.append(partial(logits_processors.temperature, temperature=self.temperature))
-        if self.top_k is not None:
-            processors.append(partial(logits_processors.top_k, k=self.top_k))
         if self.variation is not None:
             processors.append(
-                partial(logits_processors.top_p_of_others, p=self.top_p, variation=self.variation)
+                partial(
+                    logits_processors.top_p_of_others,
+                    p=self.top_p,
+                    variation=self.variation,
+                    top_k=self.top_k,
+                    min_p=self.min_p,
+                )
             )
-        elif self.top_p < 1:
-            processors.append(partial(logits_processors.top_p, p=self.top_p))
-        if self.min_p > 0:
-            processors.append(partial(logits_processors.min_p, p=self.min_p))
+        else:
+            processors += self._filters()
         if self.typical_p < 1:
             processors.append(partial(logits_processors.typical_p, p=self.typical_p))
         return processors
+
+    def _filters(self) -> list[Processor]:
+        """Return the filters that apply to all tokens alike."""
+        filters: list[Processor] = []
+        if self.top_k is not None:
+            filters.append(partial(logits_processors.top_k, k=self.top_k))
+        if self.top_p < 1:
+            filters.append(partial(logits_processors.top_p, p=self.top_p))
+        if self.min_p > 0:
+            filters.append(partial(logits_processors.min_p, p=self.min_p))
+        return filters
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class Score:
     def __repr__(self) -> str:
         """Return one line, such as `Score(3 tracks, 1,204 notes, 64 bars, 3/4, 96 bpm)`."""
         sizes = {"tracks": len(self.tracks), "notes": self.num_notes}
-        sizes["bars"] = len(self.bar_starts()) if self.num_notes else 0
+        sizes["bars"] = self.num_bars
         parts = [pluralize(count, nouns) for nouns, count in sizes.items()]
         _, numerator, denominator = self.first_time_signature()
         parts.append(f"{numerator}/{denominator}")
@@ -217,6 +217,14 @@ class Score:
             bar = self.bar_ticks(s)
             spans.append(np.arange(s.tick, min(edge, end, s.tick + bar * max_bars), bar))
         return np.concatenate(spans).astype(np.int64)
+
+    @property
+    def num_bars(self) -> int:
+        """How many bars there are until the last note begins; 0 without notes."""
+        onsets = self.notes["onset"]
+        if not len(onsets):
+            return 0
+        return int(np.searchsorted(self.bar_starts(), onsets.max(), side="right"))
 
     def mean_tempos(self, bars: int = 1) -> NDArray[np.void]:
         """Return the mean tempo of each bar, or of several. `TEMPO`"""

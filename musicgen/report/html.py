@@ -108,8 +108,7 @@ def _notices(notices: Sequence[str]) -> str:
 def _piece(index: int, piece: ReportPiece) -> str:
     """Return the HTML of a piece."""
     score = piece.score
-    bars = len(score.bar_starts()) if score.num_notes else 0
-    summary = f"{pluralize(bars, 'bars')}, {pluralize(score.num_notes, 'notes')}"
+    summary = f"{pluralize(score.num_bars, 'bars')}, {pluralize(score.num_notes, 'notes')}"
     jump = (
         '<button type="button" class="jump" title="Play from where the continuation begins" '
         f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'

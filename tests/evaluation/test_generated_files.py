@@ -1,8 +1,15 @@
 """What the report of generate.py shows besides the notes: chords over the prompt, and words."""
 
+import json
+
 import pytest
 
-from musicgen.evaluation.generated_files import explain_figures, write_manifest
+from musicgen.evaluation.generated_files import (
+    explain_figures,
+    file_names,
+    report_title,
+    write_manifest,
+)
 from musicgen.midi import Marker, Score, Track, io, notes_from, write
 from musicgen.report import ReportPiece, render_report
 from tests.generation.builders import music_model
@@ -59,6 +66,32 @@ def test_a_continuation_reads_its_prompt_once_and_what_it_wrote_once(tmp_path, m
         write_manifest(tmp_path, {"song_0.mid": (done, written)}, {}, {}, [])
         read = [] if "rewrite" in options else [path.read_bytes()]  # the events are known
         assert parsed == [*read, written.data]
+
+
+def test_a_note_held_over_the_last_bar_line_adds_no_bar(tmp_path):
+    model = music_model(frozen_tokenizers()["songs"], "auto")
+    (done,) = model.generate(piece(), prompt_bars=2, bars=1, max_new_tokens=40)
+    held = piece()
+    held.tracks[0].notes["duration"][-1] += 5
+    written = done.midi_file()._replace(score=held)
+    (shown,) = write_manifest(tmp_path, {"song_0.mid": (done, written)}, {}, {}, [])
+    (entry,) = json.loads((tmp_path / "generation.json").read_text())["pieces"]
+    assert entry["bars"] == 4
+    assert "4 bars, 12 notes" in render_report(title="t", pieces=[shown], metadata={})
+    assert "4 bars" in repr(held)
+
+
+def test_new_pieces_are_called_so(tmp_path):
+    model = music_model(frozen_tokenizers()["songs"], "auto")
+    pieces = model.generate(bars=1, num_samples=2, max_new_tokens=9)
+    names = file_names([pieces[0].prompt], 2)
+    assert [*names.values()] == ["new_piece_0.mid", "new_piece_1.mid"]
+    files = {names[x.prompt, x.sample]: (x, x.midi_file()) for x in pieces}
+    assert [x.title for x in write_manifest(tmp_path, files, {}, {}, [])] == [
+        "new piece 1",
+        "new piece 2",
+    ]
+    assert [report_title(pieces), report_title(pieces[:1])] == ["2 new pieces", "1 new piece"]
 
 
 def test_the_report_says_what_its_figures_mean():

@@ -319,7 +319,7 @@ def test_what_is_not_written_is_said(name, never, expected):
     (done,) = run(tokenizer, model)
     assert re.fullmatch(f"p, continuation 1: {expected}.*" if expected else "", done.notice)
     (new,) = run(tokenizer, model, [empty_prompt(tokenizer)])
-    assert new.notice == ("from nothing, continuation 1: no notes" if name == "remi" else "")
+    assert new.notice == ("new piece 1: no notes" if name == "remi" else "")
 
 
 def test_continuations_are_objects_of_other_libraries_and_continue_them(tmp_path):

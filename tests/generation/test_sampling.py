@@ -1,10 +1,13 @@
 import pytest
 import torch
 
+from musicgen.cli.generate import build_request
 from musicgen.errors import UserError
 from musicgen.generation.decoder import check_finite
 from musicgen.generation.logits_processors import draw
 from musicgen.generation.request import SamplingParams
+from musicgen.tokenization import REMI
+from tests.generation.builders import music_model
 
 THREE, FOUR = (0.5, 0.3, 0.2), (1 / 2, 1 / 4, 1 / 8, 1 / 8)
 NO_TOKENS = torch.empty(1, 0, dtype=torch.long)
@@ -34,6 +37,14 @@ def processed(logits, params, allowed=None):
         (THREE, {"top_p": 0.5, "variation": 0.4}, [0.8, 0.2, 0]),
         (THREE, {"variation": 0.4}, [0.8, 0.12, 0.08]),
         (THREE, {"variation": 0.0}, [1, 0, 0]),
+        (THREE, {"variation": False}, THREE),
+        # min_p and top_k leave .3 of the others, which gets their probability; or none of them.
+        (THREE, {"variation": 1.0, "min_p": 0.5}, [0.5, 0.5, 0]),
+        (THREE, {"variation": 0.4, "min_p": 0.5}, [0.8, 0.2, 0]),
+        (THREE, {"variation": 0.4, "min_p": 0.39}, [0.8, 0.12, 0.08]),
+        (THREE, {"variation": 0.4, "top_k": 2}, [0.8, 0.2, 0]),
+        (THREE, {"variation": 1.0, "min_p": 0.7}, [1, 0, 0]),
+        (THREE, {"variation": 1.0, "top_k": 1}, [1, 0, 0]),
         (THREE, {"min_p": 0.39}, THREE),
         (THREE, {"min_p": 0.41}, [0.625, 0.375, 0]),
         (THREE, {"min_p": 1.0}, [1, 0, 0]),
@@ -55,6 +66,28 @@ def test_filters_and_their_order_by_hand(p, settings, expected, added):
     logits = torch.tensor([p], dtype=torch.float64).log() + added
     found = processed(logits, SamplingParams(**settings)).softmax(-1)
     torch.testing.assert_close(found[0], torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((), (5, 0.7, 3)),
+        (("sampling.variation=null",), (5, None, 3)),
+        (("sampling.variation=false",), (5, None, 3)),
+        (("sampling.top_k=null", "sampling.max_notes=null"), (None, 0.7, None)),
+        (("sampling.top_k=false", "sampling.max_notes=false"), (None, 0.7, None)),
+        (("sampling.variation=0.2", "sampling.top_k=2"), (2, 0.2, 3)),
+    ],
+)
+def test_null_switches_settings_of_the_model_off(config, given, expected):
+    model = music_model(REMI())
+    model.content.sampling = {"top_k": 5, "variation": 0.7, "max_notes": 3, "temperature": 0.4}
+    found = build_request(model, config("generate", *given)).sampling
+    assert (found.top_k, found.variation, found.max_notes) == expected
+    assert found.temperature == 0.4
+    options = {each.partition(".")[2].partition("=")[0]: None for each in given}
+    if "null" in str(given):
+        assert model.request(**options, temperature=None).sampling == found
 
 
 def test_one_allowed_token_always_stays():

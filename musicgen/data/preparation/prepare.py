@@ -45,7 +45,7 @@ from musicgen.data.preparation.encoding import (
 from musicgen.data.preparation.splits import EMPTY_SKETCH, Sketches
 from musicgen.data.preparation.workers import Failure, run_limited
 from musicgen.errors import ParameterError, UserError, parameter_of
-from musicgen.text import pluralize
+from musicgen.text import pluralize, rate
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chord_recognition import ChordSource
 from musicgen.validation import check_choice, check_float, check_int
@@ -294,8 +294,8 @@ class _Preparation:
                 store.add(unstored)
         seconds, reused = time.monotonic() - start, len(self.pieces) - len(new)
         log(
-            f"{pluralize(len(new), 'pieces')} read in {seconds:.1f} s, "
-            f"{len(new) / seconds:,.0f} a second" + (f"; {reused:,} reused" if reused else "")
+            f"{pluralize(len(new), 'pieces')} read in {seconds:.1f} s, {rate(len(new), seconds)}"
+            + (f"; {reused:,} reused" if reused else "")
         )
 
     def _of_group(

@@ -79,6 +79,9 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
         {"top_k": 4, "min_p": 0.1},
         {"typical_p": 0.6},
         {"top_p": 0.8, "variation": 0.7},
+        {"top_p": 0.9, "variation": 0.7, "min_p": 0.2},
+        {"top_k": 3, "variation": 0.9},
+        {"temperature": 0.8, "top_k": 1, "variation": 0.9},
     ],
 )
 def test_tokens_are_drawn_alike(settings, tmp_path):

@@ -40,7 +40,8 @@ function sampleToken(logits, allowed, params, uniform) {
   }
   const { temperature, top_k, top_p, variation, min_p, typical_p } = params;
   if (temperature === 0) return best;
-  if (top_k && top_k < tokens.length) {
+  const isVaried = variation != null;
+  if (!isVaried && top_k && top_k < tokens.length) {
     const kth = tokens.map((token) => logits[token]).sort((x, y) => y - x)[top_k - 1];
     tokens = tokens.filter((token) => logits[token] >= kth);
   }
@@ -48,9 +49,9 @@ function sampleToken(logits, allowed, params, uniform) {
   let probabilities = normalised(
     tokens.map((token) => [token, Math.exp((logits[token] - logits[best]) / temperature)]),
   );
-  if (variation != null) probabilities = keepOfOthers(probabilities, best, top_p, variation);
+  if (isVaried) probabilities = keepOfOthers(probabilities, best, params);
   else if (top_p < 1) probabilities = keepFirst(probabilities, ([, p], [, q]) => q - p, top_p);
-  if (min_p > 0) {
+  if (!isVaried && min_p > 0) {
     const smallest = min_p * Math.max(...probabilities.map(([, p]) => p));
     probabilities = normalised(probabilities.filter(([, p]) => p >= smallest));
   }
@@ -80,11 +81,16 @@ function keepFirst(probabilities, order, share) {
 }
 
 /** Keep the most probable token, and of the others the first that reach a share; see `top_p_of_others`. */
-function keepOfOthers(probabilities, best, share, variation) {
+function keepOfOthers(probabilities, best, { top_k, top_p, variation, min_p }) {
   const others = probabilities.filter(([token]) => token !== best);
   const sum = variation * total(others);
   if (sum === 0) return [[best, 1]];
-  const kept = keepFirst(normalised(others), ([, p], [, q]) => q - p, share);
+  const descending = ([, p], [, q]) => q - p;
+  const smallest = min_p * probabilities.find(([token]) => token === best)[1];
+  const nucleus = keepFirst(normalised(others), descending, top_p).toSorted(descending);
+  const first = new Set(nucleus.slice(0, top_k ? top_k - 1 : Infinity).map(([token]) => token));
+  const kept = normalised(others.filter(([token, p]) => first.has(token) && p >= smallest));
+  if (!kept.length) return [[best, 1]];
   return probabilities
     .map(([token]) => [token, token === best ? 1 - sum : 0])
     .map(([token, p]) => [token, p + sum * (kept.find(([other]) => other === token)?.[1] ?? 0)]);
