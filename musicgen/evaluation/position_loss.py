@@ -11,10 +11,12 @@ from torch.nn import functional as F
 
 from musicgen.console import log, track
 from musicgen.data.preparation import EncodedCorpus
+from musicgen.evaluation.groups import run_differences
 from musicgen.evaluation.runs import Inputs, load_runs, name_runs, open_training_data
-from musicgen.evaluation.verdict import TRIGRAM, run_differences
+from musicgen.evaluation.verdict import TRIGRAM
 from musicgen.files import write_json
 from musicgen.generation.model import MusicModel
+from musicgen.metrics.intervals import Values
 from musicgen.metrics.position_loss import (
     length_summaries,
     loss_curve,
@@ -71,7 +73,7 @@ def position_loss(
     `position_loss.json` has the table, the loss by position, and both per run, as in Liutkus
     et al. 2021, figures 3 and 14 and table 6. `position_loss.png` and `.pdf` are plots of the loss
     by position. `position_loss_differences.csv` has the differences between each two groups of
-    runs, paired by piece.
+    runs, paired by piece, over pieces and seeds; over pieces alone with a list of R.
 
     Args:
         num_draws: number of draws of the noise, for encodings with noise.
@@ -89,7 +91,7 @@ def position_loss(
     shared = Pieces(data, indices, min(last_position(model, max_factor) for model in models))
     results, groups = _measure_runs(inputs, models, shared, num_draws, num_realizations, max_factor)
     rows, curves = [], []
-    values: dict[str, dict[str, dict[str, float]]] = {}  # by group, measure and piece
+    values: dict[str, dict[str, list[Values]]] = {}  # of each run, by group and measure
     for (group, realizations), (model, pieces, runs) in groups.items():
         losses = [np.stack(seeds) for seeds in zip(*runs, strict=True)]
         run = {"run": group, "R": realizations}
@@ -99,7 +101,12 @@ def position_loss(
         if group != TRIGRAM:
             label = group if realizations is None else f"{group}, R = {realizations}"
             measures = _by_range(model, pieces, losses) | by_unit
-            values[label] = {name: pieces.by_name(each) for name, each in measures.items()}
+            # Groups of other R have the same runs, and are compared by their means.
+            parts = 1 if isinstance(num_realizations, list) else len(runs)
+            values[label] = {
+                name: [pieces.by_name(part) for part in np.split(each, parts, axis=1)]
+                for name, each in measures.items()
+            }
     for suffix in ("png", "pdf"):
         path = out / f"position_loss.{suffix}"
         plot_loss_curves(curves, path, training_length=models[0].training_length)

@@ -13,6 +13,7 @@ from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
 from musicgen.evaluation.descriptors import compare_continuations
 from musicgen.evaluation.generated_files import file_names, write_manifest
+from musicgen.evaluation.groups import judge_runs
 from musicgen.evaluation.originality import training_matches
 from musicgen.evaluation.position_loss import (
     Losses,
@@ -31,10 +32,10 @@ from musicgen.evaluation.runs import (
     Run,
     open_runs,
     piece_readers,
-    short_paths,
     unequal_steps,
 )
 from musicgen.evaluation.verdict import (
+    FEW_HELD_OUT,
     HELD_OUT_PIECES,
     INITIAL_WEIGHTS,
     NATS_PER_NOTE,
@@ -42,11 +43,6 @@ from musicgen.evaluation.verdict import (
     TRAINING_PIECES,
     TRIGRAM,
     Comparisons,
-    Judgement,
-    comparison_row,
-    judge,
-    judge_differences,
-    run_differences,
 )
 from musicgen.files import write_bytes, write_json, write_text
 from musicgen.generation.continuation import Continuation
@@ -58,14 +54,13 @@ from musicgen.metrics.intervals import Values
 from musicgen.metrics.position_loss import range_means, unit_values
 from musicgen.midi import without_suffix
 from musicgen.report import ReportPiece, render_report, verdict_section
-from musicgen.report.tables import TableRow, readable, without_nan, write_csv
+from musicgen.report.tables import TableRow, readable, without_nan
 from musicgen.text import pluralize
 from musicgen.validation import check_choice, check_int
 
 PAGE = "index.html"
 MAX_FACTOR = 2  # the last position that is measured, in training lengths
 MAX_SHOWN = 12  # largest number of pieces on a page of several models
-FEW_HELD_OUT = 12  # with fewer test pieces, the validation split is used as well
 MAX_HELD_OUT = 100  # largest number of held-out pieces whose longest matches are compared
 MAX_TOKENS = 4
 """Limit on new tokens per bar, as a multiple of the tokens per bar of the longest prompt.
@@ -79,8 +74,8 @@ def evaluation(
 ) -> list[TableRow]:
     """Evaluate one or several runs: losses and continuations of held-out pieces, with a verdict.
 
-    The rows compare the measures of a run with their baselines. With several runs, all are measured
-    on the same pieces, and the rows are the differences between each two runs, with p values.
+    The rows compare the measures of a run with their baselines; with several runs, they are the
+    differences between each two groups of runs on the same pieces, see `run_differences`.
 
     These files are written: `index.html` with the verdict and the continuations; the continuations
     as by generate.py; `position_loss.png` and the same curves as JSON; `evaluation_pieces.csv` with
@@ -123,7 +118,7 @@ def evaluation(
             shown += baseline_pieces(model, run, prompts, request, references, out / "baseline")
     if len(runs) > 1 or baseline is not None:
         shown = sorted(shown, key=lambda piece: piece.title)[:MAX_SHOWN]
-    rows, title, judgements = judge_runs(runs, compared, out, inputs.seed)
+    rows, title, judgements = judge_runs(runs, compared, out, len(names), inputs.seed)
     plot = write_curves(losses, out, runs[0].model.training_length)
     summary = verdict_section(judgements, readable(rows), plot)
     notices = unequal_steps([run.model for run in runs])
@@ -355,35 +350,6 @@ def baseline_pieces(
         original = prompt.piece.clip(0, end)
         shown.append(ReportPiece(title, original, prompt.end.tick, None, {}))
     return shown
-
-
-def judge_runs(
-    runs: Sequence[Run], compared: Mapping[str, Comparisons], out: Path, seed: int
-) -> tuple[list[TableRow], str, list[Judgement]]:
-    """Return the table, the title and the verdict; write the values of runs and pieces as CSV."""
-    rows = [
-        {"run": run, **comparison_row(*names, *pair)}
-        for run, comparisons in compared.items()
-        for names, pair in comparisons.items()
-    ]
-    values = {
-        run: {measure: values for (measure, _), (values, _) in comparisons.items()}
-        for run, comparisons in compared.items()
-    }
-    by_piece = [
-        {"run": run, "measure": measure, "piece": piece, "value": value}
-        for run, measures in values.items()
-        for measure, pieces in measures.items()
-        for piece, value in pieces.items()
-    ]
-    write_csv(by_piece, out / "evaluation_pieces.csv")
-    judgements = judge(rows)
-    if len(runs) == 1:
-        return rows, f"Verdict on {short_paths([runs[0].model])[0]}", judgements
-    write_csv(rows, out / "evaluation_runs.csv")
-    vocabularies = [run.model.content.vocabulary_hash for run in runs]
-    differences = run_differences(values, vocabularies, seed=seed)
-    return differences, f"Comparison of {', '.join(compared)}", judge_differences(differences)
 
 
 def write_curves(losses: Mapping[str, Losses], out: Path, training_length: int) -> bytes:

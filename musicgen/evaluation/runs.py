@@ -25,6 +25,9 @@ from musicgen.validation import check_int, check_seed
 
 SAME_PIECES = "compare runs with the same held-out pieces"
 
+# Settings in which runs of a group may differ.
+_SAME_RUN = {"seed", "logger", "run_name", "num_workers", "prepare_workers", "cache_dir"}
+
 # Default folders, for models whose folders do not exist on this machine.
 _COMPOSED, _CACHE = "data/composed", "data/cache"
 
@@ -65,6 +68,7 @@ class Run(NamedTuple):
     """A run with its corpus."""
 
     name: str
+    group: str  # its name; runs of one group differ in nothing but their seeds
     model: MusicModel
     data: EncodedCorpus
     initial: MusicModel | None  # the model that training started from, if it is known
@@ -78,8 +82,8 @@ def open_runs(inputs: Inputs) -> list[Run]:
     """Return the runs to compare, with their corpora and the models that they started from."""
     models = load_runs(inputs, same_tokens=False)
     return [
-        Run(name, model, open_training_data(model, inputs.root), initial_model(model))
-        for (_, name), model in zip(name_runs(models), models, strict=True)
+        Run(name, group, model, open_training_data(model, inputs.root), initial_model(model))
+        for (group, name), model in zip(name_runs(models), models, strict=True)
     ]
 
 
@@ -152,7 +156,7 @@ def name_runs(models: Sequence[MusicModel]) -> list[tuple[str, str]]:
     """Return the group and the name of each run.
 
     A group is named by the arguments in which runs differ, such as `position=rope`, or
-    `position=default` where the argument was not given. Its runs differ in seed and logger only.
+    `position=default` where the argument was not given. Its runs differ in `_SAME_RUN` only.
     Other runs with the same arguments, such as two checkpoints of a run, are named by their
     folders.
     """
@@ -185,7 +189,8 @@ def _argument_labels(models: Sequence[MusicModel]) -> list[str]:
     different = [
         key
         for key in dict.fromkeys(key for each in arguments for key in each)
-        if key not in ("seed", "logger") and len({each.get(key) for each in arguments}) > 1
+        if key.lstrip("+").rpartition(".")[2] not in _SAME_RUN
+        and len({each.get(key) for each in arguments}) > 1
     ]
     return [
         ", ".join(f"{key}={each.get(key, 'default')}" for key in different) for each in arguments

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
 from typing import Literal, NamedTuple
 
 from musicgen.metrics.intervals import (
@@ -66,48 +65,6 @@ def comparison_row(
         "difference_low": difference.low,
         "difference_high": difference.high,
     }
-
-
-def run_differences(
-    values: Mapping[str, Mapping[str, Values]], vocabularies: Sequence[str], *, seed: int
-) -> list[TableRow]:
-    """Return a row per measure and pair of runs, with the second run minus the first.
-
-    Args:
-        values: values of each run, by its name and by measure.
-        vocabularies: hash of the vocabulary of each run. Losses per token are compared only between
-            runs with the same vocabulary, as tokens of different tokenizers differ in content.
-        seed: seed of the permutation test.
-    """
-    rows: list[TableRow] = []
-    runs = zip(values.items(), vocabularies, strict=True)
-    for ((first, measures), vocabulary), ((second, others), other_vocabulary) in combinations(
-        runs, 2
-    ):
-        for measure in measures:
-            if measure not in others:
-                continue
-            if "per token" in measure and vocabulary != other_vocabulary:
-                continue
-            found = paired_difference(others[measure], measures[measure], seed=seed)
-            second_mean, first_mean = found.means
-            rows.append(
-                {
-                    "measure": measure,
-                    "first": first,
-                    "second": second,
-                    "n": found.n,
-                    "first_mean": first_mean,
-                    "second_mean": second_mean,
-                    "difference": found.mean,
-                    "low": found.low,
-                    "high": found.high,
-                    "p_holm": found.p,
-                }
-            )
-    for row, p in zip(rows, holm([row["p_holm"] for row in rows]), strict=True):
-        row["p_holm"] = p
-    return rows
 
 
 class Rule(NamedTuple):
@@ -249,6 +206,16 @@ _WANTED = {rule.measure: rule.wanted for rule in reversed(RULES)}
 
 _SIGNIFICANCE = 1 - CONFIDENCE
 
+FEW_HELD_OUT = 12
+"""With fewer test pieces, the validation split is used as well."""
+
+HOLD_OUT_MORE = (
+    "Train on more pieces, or with a larger loader.val_fraction and loader.test_fraction, of which "
+    "held-out pieces are a share unless the corpus has a published split"
+)
+
+UNCLEAR = "unclear"
+
 
 class Judgement(NamedTuple):
     """A question, its answer, the figures behind the answer, and advice."""
@@ -259,7 +226,7 @@ class Judgement(NamedTuple):
     advice: str = ""
 
 
-def judge(rows: Iterable[TableRow]) -> list[Judgement]:
+def judge(rows: Iterable[TableRow], num_held_out: int | None = None) -> list[Judgement]:
     """Return the verdict on one run: answers to all questions for which there is a row.
 
     The column `answer` is added to these rows.
@@ -267,6 +234,8 @@ def judge(rows: Iterable[TableRow]) -> list[Judgement]:
     Args:
         rows: rows of `comparison_row`. Rows without an interval, such as for a single piece, are
             skipped.
+        num_held_out: number of pieces that could be measured. If that is few, and they answer no
+            question or not all, the last judgement says how to hold out more. None: not known.
     """
     by_measure = {(row["measure"], row["baseline"]): row for row in rows}
     judgements = []
@@ -280,6 +249,11 @@ def judge(rows: Iterable[TableRow]) -> list[Judgement]:
         figures = f"{rule.measure} {mean}, {rule.baseline} {baseline}"
         answer = f"{words} the {rule.baseline}"
         judgements.append(Judgement(rule.question, answer, figures, advice))
+    unclear = sum(judgement.answer.startswith(UNCLEAR) for judgement in judgements)
+    if num_held_out is not None and num_held_out < FEW_HELD_OUT and (unclear or not judgements):
+        answer = f"{unclear} of {pluralize(len(judgements), 'answers')} unclear"
+        figures = f"{pluralize(num_held_out, 'pieces')} held out"
+        judgements.append(Judgement("In all:", answer, figures, HOLD_OUT_MORE))
     return judgements
 
 
@@ -294,20 +268,29 @@ def _answer(rule: Rule, row: TableRow) -> tuple[str, str, str]:
         return "worse", f"worse: {side} than", rule.if_higher if low > margin else rule.if_lower
     if -margin <= low and high <= margin:
         return "same", "about the same as", ""
-    return "unclear", "unclear: too few pieces to tell it from", ""
+    return "unclear", f"{UNCLEAR}: too few pieces to tell it from", ""
 
 
-def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
-    """Return the verdict on differences between runs: which are larger than chance.
+def judge_differences(
+    rows: Sequence[TableRow], num_runs: Mapping[str, int], num_held_out: int
+) -> list[Judgement]:
+    """Return the verdict on differences between groups of runs: which are larger than chance.
 
-    If runs do not differ, the probability that any difference is reported is at most 5%. The column
-    `answer` is added to the rows.
+    If groups do not differ, the probability that any difference is reported is at most 5%. The
+    column `answer` is added to the rows.
 
     Args:
         rows: rows of `run_differences`.
+        num_runs: number of runs of each group, by its name.
+        num_held_out: number of pieces that could be measured.
     """
     judgements = []
-    least_possible = holm([least_p(row["n"]) for row in rows])
+    # Only the permutation test of two single runs has a least p value.
+    is_single = [num_runs[row["first"]] == num_runs[row["second"]] == 1 for row in rows]
+    least_of_n = [least_p(row["n"]) for row in rows]
+    least_possible = holm(
+        [p if single else 0 * p for p, single in zip(least_of_n, is_single, strict=True)]
+    )
     for row, least in zip(rows, least_possible, strict=True):
         if not row["p_holm"] < _SIGNIFICANCE:
             row["answer"] = "unclear" if least < _SIGNIFICANCE else "too few pieces"
@@ -322,10 +305,10 @@ def judge_differences(rows: Sequence[TableRow]) -> list[Judgement]:
         )
         answer = f"{row['answer']} in {row['second']} than in {row['first']}"
         judgements.append(Judgement(f"{row['measure'].capitalize()}:", answer, figures))
-    return judgements + _undecided(rows)
+    return judgements + _undecided(rows, num_held_out)
 
 
-def _undecided(rows: Sequence[TableRow]) -> list[Judgement]:
+def _undecided(rows: Sequence[TableRow], num_held_out: int) -> list[Judgement]:
     """Return judgements with the number of differences that may be chance.
 
     For some of them, there are too few pieces to tell any difference from chance.
@@ -340,5 +323,8 @@ def _undecided(rows: Sequence[TableRow]) -> list[Judgement]:
         answer = f"too few pieces to tell {too_few} of {len(rows)} from chance"
         enough = math.floor(math.log2(len(rows) / _SIGNIFICANCE)) + 2
         advice = f"Use {enough} pieces or more (metric.evaluation.num_prompts and num_pieces)"
+        if enough > num_held_out:
+            held_out = pluralize(num_held_out, "held-out pieces")
+            advice = f"{enough} pieces or more are needed, of {held_out}. {HOLD_OUT_MORE}"
         judgements.append(Judgement("In all:", answer, f"{figures}, for any values", advice))
     return judgements

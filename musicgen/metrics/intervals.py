@@ -122,6 +122,59 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
     return Difference(summary.n, summary.mean, low, high, float(p), means)
 
 
+def crossed_difference(
+    first: Sequence[Values], second: Sequence[Values] = (), *, seed: int = 0
+) -> Difference:
+    """Return the mean of one group of runs minus that of another, over pieces and runs.
+
+    The runs of a group differ in their seeds. Pieces and runs are both samples, and crossed: the
+    variance of the mean is the sum of the variances over pieces and over runs, less that of their
+    interaction, which both contain (Cameron, Gelbach and Miller 2011); it is at least the larger
+    one. Interval and p value are those of Student's t with the degrees of freedom of Satterthwaite
+    (1946). The variance over runs is pooled, so one of the groups may have a single run. For two
+    single runs it is `paired_difference`, and for one run alone its mean over pieces.
+
+    Args:
+        first: values of each run of the first group; pieces that a run lacks are left out.
+        second: those of the second group; empty: return the mean of the first.
+        seed: seed of the permutations of single runs.
+    """
+    if len(first) == len(second) == 1:
+        return paired_difference(first[0], second[0], seed=seed)
+    runs = [*first, *second]
+    names = sorted(
+        name for name in runs[0] if not any(np.isnan(run.get(name, np.nan)) for run in runs)
+    )
+    groups = [
+        np.array([[run[name] for name in names] for run in group]) for group in (first, second)
+    ]
+    groups = [group for group in groups if len(group)]  # [runs, pieces] each
+    means = mean_of_valid(groups[0]), mean_of_valid(groups[-1])
+    n, mean = len(names), means[0] - means[1] if second else means[0]
+    if n < 2:
+        return Difference(n, mean, np.nan, np.nan, np.nan, means)
+    of_pieces = [group.mean(axis=0) for group in groups]
+    over_pieces = float(np.var(of_pieces[0] - (of_pieces[1] if second else 0), ddof=1) / n)
+    over_runs = interaction = 0.0
+    if run_degrees := len(runs) - len(groups):
+        from_piece = [group - group.mean(axis=0) for group in groups]
+        of_runs = [group.mean(axis=1, keepdims=True) for group in from_piece]
+        rest = sum(((x - y) ** 2).sum() for x, y in zip(from_piece, of_runs, strict=True))
+        weight = sum(1 / len(group) for group in groups) / run_degrees
+        over_runs = weight * float(sum((x**2).sum() for x in of_runs))
+        interaction = weight * float(rest) / (n - 1) / n
+    variance = max(over_pieces + over_runs - interaction, over_pieces, over_runs)
+    if not variance:
+        return Difference(n, mean, mean, mean, 1.0 if mean == 0 else np.nan, means)
+    degrees = over_pieces**2 / (n - 1) + over_runs**2 / max(1, run_degrees)
+    degrees = variance**2 / degrees
+    from scipy.special import stdtr  # slow to import
+
+    low, high = mean_interval(mean, np.sqrt(variance), degrees)
+    p = 2 * stdtr(degrees, -abs(mean) / np.sqrt(variance))
+    return Difference(n, mean, low, high, float(p), means)
+
+
 def least_p(n: int) -> float:
     """Return the smallest possible p value of n pairs: all of them differ in the same direction.
 

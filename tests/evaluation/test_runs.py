@@ -27,7 +27,8 @@ def names(tmp_path):
                 hydra.mkdir(parents=True, exist_ok=True)
                 (hydra / "overrides.yaml").write_text(yaml.dump(given))
                 seed = next((int(x[5:]) for x in given if x.startswith("seed=")), 0)
-            settings = str([x for x in given or () if not x.startswith("seed=")])
+            same = ("seed=", "run_name=", "loader.num_workers=")
+            settings = str([x for x in given or () if not x.startswith(same)])
             content = SimpleNamespace(config={"seed": seed}, identity=settings)
             runs.append(SimpleNamespace(path=Path(path), content=content))
         return name_runs(runs)
@@ -41,6 +42,8 @@ def test_runs_that_differ_in_their_seeds_alone_are_a_group(names):
     assert found == [(spe, f"{spe}, seed 1"), (rope, rope), (spe, f"{spe}, seed 2")]
     assert names(["seed=1", rope], [rope]) == [("model", f"model, seed {x}") for x in (1, 0)]
     assert names([rope]) == [("model", "model")]
+    differ = ["run_name=a", "seed=1"], ["loader.num_workers=2", "run_name=b"]
+    assert names(*differ) == [("model", f"model, seed {x}") for x in (1, 0)]
     assert names([rope, "logger=wandb"], [spe]) == [(rope, rope), (spe, spe)]
 
 

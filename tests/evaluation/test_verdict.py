@@ -5,7 +5,8 @@ import pytest
 
 from musicgen.evaluation import verdict as n
 from musicgen.evaluation import verdict as v
-from musicgen.evaluation.verdict import comparison_row, run_differences
+from musicgen.evaluation.groups import run_differences
+from musicgen.evaluation.verdict import comparison_row
 
 STYLE = "onset-duration similarity"
 
@@ -126,6 +127,16 @@ def test_single_pieces_and_other_measures_answer_nothing():
     assert v.judge([alone, row("structureness", 1.0, n.ORIGINALS, 0.0)]) == []
 
 
+def test_unclear_answers_on_few_held_out_pieces_name_the_settings_that_hold_out_more():
+    given = row(n.NATS_PER_NOTE, 2.9, n.TRIGRAM, 3.0, width=1)
+    for num_held_out, expected in ((5, True), (12, False), (None, False)):
+        *_, last = v.judge([given], num_held_out)
+        assert ("loader.val_fraction" in last.advice) == expected
+    assert len(v.judge([row(n.NATS_PER_NOTE, 2.0, n.TRIGRAM, 3.0)], 5)) == 1
+    (nothing,) = v.judge([], 1)
+    assert (nothing.answer, nothing.figures) == ("0 of 0 answers unclear", "1 piece held out")
+
+
 def test_differences_larger_than_chance():
     figures = (
         (n.NATS_PER_NOTE, -0.2, 0.001, 12),
@@ -137,7 +148,7 @@ def test_differences_larger_than_chance():
         {"measure": name, **names, "n": n, "difference": d, "low": d, "high": d, "p_holm": p}
         for name, d, p, n in figures
     ]
-    first, others, few = v.judge_differences(rows)
+    first, others, few = v.judge_differences(rows, {"A": 1, "B": 1}, 12)
     assert (first.question, first.answer) == ("Nats per note:", "better in B than in A")
     assert first.figures.startswith("1.8 and 2, a difference of -0.200")
     assert others.answer == "1 difference of 3 may be chance"
@@ -148,7 +159,7 @@ def test_differences_larger_than_chance():
 
 def test_losses_of_tokens_are_compared_between_runs_of_one_vocabulary():
     values = {"a": 1.0, "b": 2.0}
-    lines = {f"nats per {x}": values for x in ("token", "note")}
+    lines = {f"nats per {x}": [values] for x in ("token", "note")}
     rows = run_differences({"A": lines, "B": lines, "C": lines}, ["one", "one", "two"], seed=0)
     assert [x["first"] + x["second"] for x in rows if "token" in x["measure"]] == ["AB"]
     assert len(rows) == 4

@@ -4,9 +4,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_1samp, ttest_ind
 
-from musicgen.metrics.intervals import holm, paired_difference, unpaired_difference
+from musicgen.metrics.intervals import (
+    crossed_difference,
+    holm,
+    paired_difference,
+    unpaired_difference,
+)
 
 
 def named(values) -> dict[str, float]:
@@ -49,3 +54,49 @@ def test_holm_by_hand():
     assert holm([0.04, 0.01, 0.03, np.nan, 0.02])[:3] == pytest.approx([0.06, 0.04, 0.06])
     assert np.isnan(holm([0.04, np.nan])[1])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_the_difference_of_groups_is_that_of_their_means_if_pieces_agree():
+    rng, of_pieces = np.random.default_rng(0), np.arange(5.0)
+    first, second = rng.normal(0, 1, 3), rng.normal(1, 1, 2)
+    expected = ttest_ind(first, second)
+    groups = [[named(of_pieces + run) for run in group] for group in (first, second)]
+    found = crossed_difference(*groups)
+    interval = expected.confidence_interval()
+    assert found.mean == pytest.approx(first.mean() - second.mean())
+    assert found.means == pytest.approx((2 + first.mean(), 2 + second.mean()))
+    assert (found.low, found.high) == pytest.approx(tuple(interval))
+    assert found.p == pytest.approx(expected.pvalue)
+
+
+def test_the_difference_of_groups_is_that_of_pieces_if_runs_agree():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(0.5, 1, 9), rng.normal(0, 1, 9)
+    expected = ttest_1samp(first - second, 0)
+    found = crossed_difference([named(first)] * 3, [named(second)] * 2)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert (found.n, found.p) == (9, pytest.approx(expected.pvalue))
+    assert crossed_difference([named(first)], [named(second)]) == paired_difference(
+        named(first), named(second)
+    )
+
+
+def test_a_difference_of_groups_is_rarely_found_where_there_is_none():
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        groups = [
+            [named(of_pieces + rng.normal(0, 0.3) + rng.normal(0, 0.3, 12)) for _ in range(3)]
+            for of_pieces in rng.normal(0, 0.3, (2, 12))
+        ]
+        found.append(crossed_difference(*groups).p < 0.05)
+    assert 0.02 < np.mean(found) < 0.08  # over pieces alone, a third of them
+
+
+def test_groups_leave_out_pieces_that_a_run_lacks():
+    runs = [{"a": 3.0, "b": 5.0, "c": np.nan}, {"a": 4.0, "b": 6.0, "c": 1.0}]
+    found = crossed_difference(runs, [{"a": 1.0, "b": 3.0, "d": 0.0}])
+    assert (found.n, found.mean, found.means) == (2, 2.5, (4.5, 2.0))
+    assert np.isnan(crossed_difference(runs, [{"a": 1.0}]).p)
+    same = crossed_difference(runs, runs)
+    assert (same.mean, same.p) == (0, 1)
+    assert same.low == -same.high < 0
