@@ -14,6 +14,7 @@ from musicgen.evaluation.verdict import (
     judge_differences,
 )
 from musicgen.metrics.intervals import Values, crossed_difference, holm
+from musicgen.metrics.style import SIMILARITIES
 from musicgen.report.tables import TableRow, interval, write_csv
 from musicgen.text import pluralize
 
@@ -72,7 +73,7 @@ def group_means(group: str, values: Mapping[str, Sequence[Values]]) -> list[Tabl
     """
     rows = []
     for measure, runs in values.items():
-        found = crossed_difference(runs)
+        found = crossed_difference(runs, similarities=measure in SIMILARITIES.values())
         ends = {"mean": found.mean, "low": found.low, "high": found.high}
         rows.append({"run": group, "measure": measure, "n": found.n, "seeds": len(runs), **ends})
     return rows

@@ -210,8 +210,8 @@ FEW_HELD_OUT = 12
 """With fewer test pieces, the validation split is used as well."""
 
 HOLD_OUT_MORE = (
-    "Train on more pieces, or with a larger loader.val_fraction and loader.test_fraction, of which "
-    "held-out pieces are a share unless the corpus has a published split"
+    "Train on more pieces, or, if the corpus has no published split, with a larger "
+    "loader.val_fraction and loader.test_fraction"
 )
 
 UNCLEAR = "unclear"
@@ -324,7 +324,7 @@ def _undecided(rows: Sequence[TableRow], num_held_out: int) -> list[Judgement]:
         enough = math.floor(math.log2(len(rows) / _SIGNIFICANCE)) + 2
         advice = f"Use {enough} pieces or more (metric.evaluation.num_prompts and num_pieces)"
         if enough > num_held_out:
-            held_out = pluralize(num_held_out, "held-out pieces")
-            advice = f"{enough} pieces or more are needed, of {held_out}. {HOLD_OUT_MORE}"
+            needed = f"{enough} pieces or more are needed, where {num_held_out} can be measured"
+            advice = f"{needed}. {HOLD_OUT_MORE}"
         judgements.append(Judgement("In all:", answer, f"{figures}, for any values", advice))
     return judgements

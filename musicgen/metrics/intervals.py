@@ -123,7 +123,11 @@ def paired_difference(first: Values, second: Values, *, seed: int = 0) -> Differ
 
 
 def crossed_difference(
-    first: Sequence[Values], second: Sequence[Values] = (), *, seed: int = 0
+    first: Sequence[Values],
+    second: Sequence[Values] = (),
+    *,
+    similarities: bool = False,
+    seed: int = 0,
 ) -> Difference:
     """Return the mean of one group of runs minus that of another, over pieces and runs.
 
@@ -137,6 +141,7 @@ def crossed_difference(
     Args:
         first: values of each run of the first group; pieces that a run lacks are left out.
         second: those of the second group; empty: return the mean of the first.
+        similarities: the mean of the first is between 0 and 1, and so is its interval.
         seed: seed of the permutations of single runs.
     """
     if len(first) == len(second) == 1:
@@ -165,12 +170,14 @@ def crossed_difference(
         interaction = weight * float(rest) / (n - 1) / n
     variance = max(over_pieces + over_runs - interaction, over_pieces, over_runs)
     if not variance:
-        return Difference(n, mean, mean, mean, 1.0 if mean == 0 else np.nan, means)
+        low = high = 0.0 if second and mean == 0 else np.nan  # no piece differs
+        return Difference(n, mean, low, high, 1.0 if mean == 0 else np.nan, means)
     degrees = over_pieces**2 / (n - 1) + over_runs**2 / max(1, run_degrees)
     degrees = variance**2 / degrees
     from scipy.special import stdtr  # slow to import
 
-    low, high = mean_interval(mean, np.sqrt(variance), degrees)
+    ends = similarity_interval if similarities else mean_interval
+    low, high = ends(mean, np.sqrt(variance), degrees)
     p = 2 * stdtr(degrees, -abs(mean) / np.sqrt(variance))
     return Difference(n, mean, low, high, float(p), means)
 

@@ -84,4 +84,4 @@ def test_few_held_out_pieces_name_the_settings_that_hold_out_more(
     assert ("loader.val_fraction and loader.test_fraction" in advice) == (num_held_out == 5)
     assert ("num_prompts" in advice) == (num_held_out == 12)
     if num_held_out == 5:
-        assert advice.startswith("6 pieces or more are needed, of 5 held-out pieces")
+        assert advice.startswith("6 pieces or more are needed, where 5 can be measured")

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 
 from musicgen.metrics.intervals import (
+    Summary,
     crossed_difference,
     holm,
     paired_difference,
@@ -90,6 +91,18 @@ def test_a_difference_of_groups_is_rarely_found_where_there_is_none():
         ]
         found.append(crossed_difference(*groups).p < 0.05)
     assert 0.02 < np.mean(found) < 0.08  # over pieces alone, a third of them
+
+
+def test_the_mean_of_one_group_is_that_of_its_pieces_if_runs_agree():
+    values = named(np.random.default_rng(0).uniform(0, 0.3, 9))
+    summary = Summary.of(values.values())
+    found = crossed_difference([values] * 3)
+    assert (found.mean, found.low) == pytest.approx((summary.mean, summary.low))
+    summary = Summary.of(values.values(), similarities=True)
+    found = crossed_difference([values] * 3, similarities=True)
+    assert (found.low, found.high) == pytest.approx((summary.low, summary.high))
+    assert np.isnan(crossed_difference([named([1, 1])] * 2).low)
+    assert crossed_difference([named([1, 1])] * 2, [named([1, 1])])[:5] == (2, 0, 0, 0, 1)
 
 
 def test_groups_leave_out_pieces_that_a_run_lacks():
