@@ -13,4 +13,4 @@ musicgen-prepare "$@"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 torchrun --standalone --nproc_per_node="$PROCESSES" train.py trainer=ddp trainer.accelerator=cpu \
   trainer.devices="$PROCESSES" trainer.precision=32-true trainer.max_steps=20 \
-  trainer.val_check_interval=10 model.dim=32 loader.length=64 loader.batch_size=2 "$@"
+  trainer.val_check_interval=10 model.dim=32 loader.length=64 loader.batch_size=$((2 * PROCESSES)) "$@"

@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from musicgen.errors import ParameterError
 from musicgen.validation import check_int, check_seed
 
 IGNORED = -100
@@ -48,6 +49,7 @@ class StreamBatches(Sampler[list[int]]):
     """Yields the indices of the items of each batch of a stream, for one of several processes.
 
     Args:
+        batch_size: items of a batch for this process.
         num_batches: batches in an epoch.
         start: returns the number of the first batch; called at the start of each epoch.
     """
@@ -79,7 +81,7 @@ class StreamDataModule(pl.LightningDataModule):
 
     Args:
         length: L, largest number of tokens of an item.
-        batch_size: items in a batch, per process.
+        batch_size: items in a batch, of all processes together.
         batches_per_epoch: None makes an epoch one pass over the data.
         seed: decides the stream.
         num_workers: loader processes; 0 loads in the training process; None: 2 for a GPU, else 0.
@@ -110,15 +112,29 @@ class StreamDataModule(pl.LightningDataModule):
         """Return the rank of this process, and the number of processes."""
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
+    def share(self, world_size: int | None = None) -> int:
+        """Return the number of items of a batch that each process computes.
+
+        Args:
+            world_size: number of processes; None: those of the trainer.
+
+        Raises:
+            ParameterError: the processes cannot have equal shares.
+        """
+        number = self.process()[1] if world_size is None else world_size
+        if self.batch_size % number:
+            expected = f"expected a multiple of {number}, the processes, which share each batch"
+            raise ParameterError("loader.batch_size", self.batch_size, expected)
+        return self.batch_size // number
+
     def stream(self, num_items: int) -> StreamBatches:
         """Return the batches of an epoch for this process.
 
         Args:
             num_items: in the training data.
         """
-        rank, world_size = self.process()
-        num_batches = self.batches_per_epoch or max(1, num_items // (self.batch_size * world_size))
-        return StreamBatches(self.batch_size, num_batches, self._batches_seen, rank, world_size)
+        num_batches = self.batches_per_epoch or max(1, num_items // self.batch_size)
+        return StreamBatches(self.share(), num_batches, self._batches_seen, *self.process())
 
     def on_gpu(self) -> bool:
         """Return whether the model that gets the batches is on an NVIDIA GPU."""

@@ -45,6 +45,7 @@ class _Config(TypedDict, total=False):
     data: dict[str, Any]
     loader: dict[str, Any]
     sampling: dict[str, Any] | None
+    trainer: dict[str, Any] | None
     init: str | None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString
-from omegaconf import OmegaConf
+from omegaconf import OmegaConf, read_write
 
 from musicgen.console import warn
 from musicgen.errors import UserError
@@ -173,6 +173,14 @@ def given_overrides() -> list[str]:
         overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
     given = {override_key(override): override for override in overrides}
     return [override for key, override in given.items() if key not in ("resume", "hparams_search")]
+
+
+def add_override(override: str) -> None:
+    """Add an override to those of the job, which its folder records."""
+    if HydraConfig.initialized():
+        config: Any = HydraConfig.get()
+        with read_write(config):
+            config.overrides.task.append(override)
 
 
 def resume_command(folder: Path, *more: str) -> str:

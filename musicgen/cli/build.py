@@ -1,7 +1,7 @@
 """Build the training module and the data of a configuration."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from musicgen.checkpoints import (
     run_identity,
     trust_argument,
 )
-from musicgen.cli.arguments import given_overrides, override_key
+from musicgen.cli.arguments import add_override, given_overrides, override_key
 from musicgen.console import warn
 from musicgen.data.corpora import Corpus
 from musicgen.data.corpora.base import read_names
@@ -41,6 +41,7 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
     The weights of `resume` or `init` are loaded.
     """
     path = source = None
+    notes: list[str] = []
     checkpoint: dict[str, Any] = {}
     if cfg.resume or cfg.init is not None:
         path = Path(cfg.resume) if cfg.resume else find_checkpoint(cfg.init, setting="init")
@@ -48,6 +49,8 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
         with errors_name(path):
             source = CheckpointContent.from_plain(checkpoint)
             adopt_settings(cfg, source)
+        if cfg.resume:
+            notes += keep_batch_size(cfg, source.config)
         cfg.init = source.config.get("init") if cfg.resume else str(path)  # for the record
         # With `minutes`, the clock decides when the run ends.
         by_steps = cfg.resume and cfg.train and cfg.minutes is None
@@ -73,7 +76,6 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
         seed=cfg.seed,
         compiled=compiles(cfg),
     )
-    notes = []
     if trust := trust_argument(config):
         notes.append(f"it has classes of your own: give {trust} to resume, generate and evaluate")
     if path is not None and source is not None:
@@ -174,6 +176,32 @@ def adopt_settings(cfg: DictConfig, content: CheckpointContent) -> None:
         cfg.loader.length = adopted.loader.length
         for section in ("model", "tokenizer", "sampling"):
             cfg[section] = adopted[section]
+
+
+def keep_batch_size(cfg: DictConfig, saved: Mapping[str, Any]) -> list[str]:
+    """Multiply `loader.batch_size` of a run in which it counted the sequences of one process.
+
+    So it is in runs of several processes by the first version. Their batches stay as large as they
+    were, unless the command line gives another size.
+
+    Args:
+        saved: the run's configuration, which may come from an untrusted source.
+
+    Returns:
+        A line if it was multiplied.
+    """
+    loader, trainer = (saved.get(name) or {} for name in ("loader", "trainer"))
+    devices, nodes = trainer.get("devices", 1), trainer.get("num_nodes", 1)
+    of_first_version = "matmul_precision" not in saved  # a setting that came with the change
+    if not of_first_version or cfg.loader.batch_size != loader.get("batch_size"):
+        return []
+    if devices in ("auto", -1):  # GPUs: on a CPU that is one process
+        devices = torch.cuda.device_count()
+    if not isinstance(devices, int) or not isinstance(nodes, int) or devices * nodes < 2:
+        return []
+    size = cfg.loader.batch_size = cfg.loader.batch_size * devices * nodes
+    add_override(f"loader.batch_size={size}")
+    return [f"loader.batch_size={size} counts the sequences of all processes; the run's, of one"]
 
 
 def _given_settings(cfg: DictConfig) -> Iterator[str]:

@@ -58,6 +58,11 @@ _PLUGINS = {  # what pip installs for choices of Hydra's launcher and sweeper
 }
 _FULL_KEY = re.compile(r"^ *full_key: (\S+)$", re.M)  # in messages of Hydra and OmegaConf
 _NO_SETTING = re.compile(r"Could not override '(\S+)'")  # Hydra's message
+_NO_GPU = re.compile(r"No supported gpu|can not run on your system|requires a GPU")  # Lightning's
+_WITHOUT_GPU = (
+    " Without a GPU: trainer=cpu, or several processes on the CPU, trainer=ddp "
+    "trainer.accelerator=cpu trainer.devices=2 trainer.precision=32-true"
+)
 _NO_ARGUMENT = re.compile(r"got an unexpected keyword argument '(\w+)'")  # Python's
 
 
@@ -215,7 +220,8 @@ def _refusal(error: BaseException, section: str, text: str) -> str | None:
     if section and not named:
         named = in_section if by_trainer else values
     where = f" ({Path(file).name}, line {line})" if file.startswith(_PACKAGE) else ""
-    return f"{', '.join(named) or 'trainer'}: {text}{where}"
+    cure = _WITHOUT_GPU if _NO_GPU.search(text) else ""
+    return f"{', '.join(named) or 'trainer'}: {text}{where}{cure}"
 
 
 def check_known(cfg: DictConfig, config_name: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from rich.syntax import Syntax
@@ -27,7 +28,7 @@ from musicgen.checkpoints import trust_argument
 from musicgen.cli.arguments import command, given_overrides, resume_command
 from musicgen.cli.build import build_training
 from musicgen.cli.output import set_up_cpu
-from musicgen.console import console, log, recorded
+from musicgen.console import console, log, recorded, warn
 from musicgen.data.loading import MusicDataModule
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import write_text
@@ -45,7 +46,9 @@ from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named, restoring_named
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.logger import CSVLogger
-from musicgen.validation import check_int
+from musicgen.validation import check_choice, check_int
+
+MATMUL_PRECISIONS = ("highest", "high", "medium")  # torch's
 
 
 def main(cfg: DictConfig) -> float | None:
@@ -56,10 +59,14 @@ def main(cfg: DictConfig) -> float | None:
         logging.getLogger(name).setLevel(logging.WARNING)
     set_up_cpu()
     check_settings(cfg)
+    torch.set_float32_matmul_precision(cfg.matmul_precision)
     pl.seed_everything(cfg.seed, workers=True, verbose=False)
     module, data, notes = build_training(cfg)
     recorder = RunRecorder(cfg, Path(cfg.paths.output_dir))
     trainer = build_trainer(cfg, module, recorder)
+    if trainer.world_size > 1:
+        share = f"{data.share(trainer.world_size)} in each of {trainer.world_size} processes"
+        notes.append(f"{data.batch_size} sequences in a batch, {share}")
     if cfg.print_config and trainer.is_global_zero:
         tree = Tree("configuration")
         for name, value in module.content.config.items():
@@ -69,6 +76,8 @@ def main(cfg: DictConfig) -> float | None:
     with recorder.hold_folder() if trainer.is_global_zero else nullcontext():
         count = parameter_count(module.model)
         notes.append(f"{count:,} parameters; the run's folder is {recorder.folder}")
+        if trainer.is_global_zero and (other := paper_data(cfg)):
+            warn(other)
         for note in notes if trainer.is_global_zero else []:
             log(note)
         if cfg.train:
@@ -82,6 +91,7 @@ def check_settings(cfg: DictConfig) -> None:
     """Raise `UserError` for wrong settings that would otherwise be found late."""
     check_int("seed", cfg.seed, 0, maximum=2**32 - 1)  # the largest seed of numpy
     check_int("trainer.accumulate_grad_batches", cfg.trainer.accumulate_grad_batches)
+    check_choice("matmul_precision", cfg.matmul_precision, MATMUL_PRECISIONS)
     with parameter_of("sampling"):  # else they are checked after training
         SamplingParams(**cfg.sampling)
     uses_muon = cfg.optimizer._target_.endswith(".MuonAdamW")
@@ -90,6 +100,14 @@ def check_settings(cfg: DictConfig) -> None:
             "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; give "
             "optimizer=adamw"
         )
+
+
+def paper_data(cfg: DictConfig) -> str | None:
+    """Return a line that a paper's experiment trains on composed music, and how to get its data."""
+    wanted = OmegaConf.select(cfg, "paper_data")
+    if wanted is None or not cfg.data._target_.endswith(".ComposedCorpus"):
+        return None
+    return f"trains on {cfg.data.num_pieces} composed pieces, not on the paper's data: {wanted}"
 
 
 def build_trainer(cfg: DictConfig, module: TrainingModule, recorder: pl.Callback) -> pl.Trainer:

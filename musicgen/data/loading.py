@@ -271,7 +271,7 @@ class MusicDataModule(StreamDataModule):
         # The others would wait for a process without a batch, so it gets one without targets.
         length = self.length if rank < len(pieces) else 0
         windows = EvalWindows(self.encoded.cache, pieces[rank::world_size] or pieces[:1], length)
-        return self._loader(windows, batch_size=self.batch_size)
+        return self._loader(windows, batch_size=self.share())
 
     def _loader(self, windows: Dataset, min_length: int = 0, **kwargs: object) -> DataLoader:
         coordinates = None

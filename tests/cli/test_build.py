@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from musicgen.checkpoints import CheckpointContent
-from musicgen.cli.build import adopt_settings, build_music
+from musicgen.cli.build import adopt_settings, build_music, keep_batch_size
 from musicgen.errors import ParameterError, UserError
 
 LENGTH = 16
@@ -51,6 +51,33 @@ def test_a_run_records_the_names_in_files_of_pieces_to_leave_out(config, tmp_pat
     assert inner.data.corpora.chopin.exclude == names
     with pytest.raises(ParameterError, match=r"data\.exclude=no such: expected a file"):
         build_music(config("train", "data=midi_folder", "data.root=x", "data.exclude=no such"))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "given", "size"),
+    [
+        ({"devices": 2}, 4, 8),
+        ({"devices": 2, "num_nodes": 3}, 4, 24),
+        ({"devices": 1}, 4, 4),
+        ({"devices": "auto"}, 4, 12),
+        ({"devices": 2}, 6, 6),  # on the command line
+        ({"devices": "x", "num_nodes": None}, 4, 4),
+        ({}, 4, 4),
+    ],
+    ids=str,
+)
+def test_a_run_of_the_first_version_keeps_the_size_of_its_batches(
+    config, trainer, given, size, monkeypatch
+):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    cfg = config("train", f"loader.batch_size={given}")
+    saved = {"trainer": trainer, "loader": {"batch_size": 4}}
+    notes = keep_batch_size(cfg, saved)
+    assert cfg.loader.batch_size == size
+    assert bool(notes) == (size != given)
+    cfg.loader.batch_size = given
+    assert keep_batch_size(cfg, {**saved, "matmul_precision": "highest"}) == []
+    assert cfg.loader.batch_size == given
 
 
 @pytest.mark.parametrize(

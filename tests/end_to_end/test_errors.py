@@ -134,6 +134,14 @@ ERRORS = {
         ["train.py", *TINY, "trainer.check_val_every_n_epoch=1"],
         ["error: trainer.check_val_every_n_epoch=1: `val_check_interval` (100) must be less"],
     ),
+    "batch that processes cannot share": (
+        ["train.py", *TINY, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=3"],
+        ["error: loader.batch_size=2: expected a multiple of 3, the processes, which share each"],
+    ),
+    "no precision of products": (
+        ["train.py", "matmul_precision=tf32"],
+        ["error: matmul_precision=tf32: expected one of highest, high, medium"],
+    ),
     "no batches in a step": (
         ["train.py", "trainer.accumulate_grad_batches=0"],
         ["error: trainer.accumulate_grad_batches=0: expected an integer >= 1"],
@@ -213,9 +221,25 @@ def test_a_failed_command_leaves_no_output_folder(here, workplace):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
-def test_a_gpu_that_is_missing_is_one_line(here, tmp_path):
-    done = here(tmp_path, "train.py", *TINY, "trainer=gpu")
-    assert_one_line(done, "error: trainer=gpu: No supported gpu backend found!")
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        *("trainer=gpu", "trainer=ddp", "trainer.accelerator=cuda", "trainer=mps"),
+        "trainer=fsdp optimizer=adamw",
+    ],
+)
+def test_a_gpu_that_is_missing_is_one_line(here, tmp_path, trainer):
+    if trainer == "trainer=mps" and torch.backends.mps.is_available():
+        pytest.skip("an Apple GPU is here")
+    done = here(tmp_path, "train.py", *TINY, *trainer.split())
+    cure = "Without a GPU: trainer=cpu, or several processes on the CPU, trainer=ddp trainer.acc"
+    assert_one_line(done, f"error: {trainer.split()[0]}: ", cure)
+
+
+def test_sharding_on_a_cpu_is_one_line(here, tmp_path):
+    arguments = ["trainer=fsdp", "optimizer=adamw", "trainer.accelerator=cpu"]
+    done = here(tmp_path, "train.py", *TINY, *arguments)
+    assert_one_line(done, "error: trainer.accelerator=cpu: ", "Without a GPU: trainer=cpu, or")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hydra.utils import instantiate
 
+from musicgen.cli import train
 from musicgen.models import parameter_count
 from musicgen.package_data import CONF
 from tests.plugins.tasks.samples import SAMPLES
@@ -36,6 +37,38 @@ def test_models_of_spe_have_the_published_parts(config, name):
     if "_spe" in name:
         assert (model.position.gate is None) == ("ungated" in name)
         assert model.position.num_realizations == 64
+
+
+@pytest.mark.parametrize("name", MUSIC)
+def test_a_paper_s_experiment_on_composed_music_says_so_first(config, tmp_path, name, capsys):
+    small = ("model.dim=16", "model.ff_dim=16", "model.num_layers=1", "train=false")
+    cfg = config("train", f"experiment={name}", *small)
+    cfg.paths.output_dir = str(tmp_path)
+    train.main(cfg)
+    first = capsys.readouterr().err.splitlines()[0]
+    told = r"trains on 240 composed pieces, not on the paper's data: unpack \S+ of https://\S+, and"
+    found = re.fullmatch(rf"{told} add (data=\w+) (data.root=\S+)", first)
+    assert found, first
+    assert train.paper_data(config("train", f"experiment={name}", *found.groups())) is None
+
+
+def test_composed_music_without_a_paper_is_not_mentioned(config):
+    for name in ("demo", "race/favor", "race/softmax"):
+        assert train.paper_data(config("train", f"experiment={name}")) is None
+
+
+@pytest.mark.parametrize("precision", ["high", "highest"])
+def test_the_precision_of_products_is_a_setting(config, tmp_path, precision):
+    before = torch.get_float32_matmul_precision()
+    given = [] if precision == "highest" else [f"matmul_precision={precision}"]
+    cfg = config("train", "model.dim=16", "model.num_heads=2", "train=false", *given)
+    cfg.paths.output_dir = str(tmp_path)
+    try:
+        torch.set_float32_matmul_precision("medium")
+        train.main(cfg)
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 # Of experiments that are not music: the made sample, and methods of the paper, some on each task.

@@ -131,8 +131,7 @@ class ExampleDataModule(StreamDataModule):
         return examples
 
     def train_dataloader(self) -> DataLoader:
-        group = self.batch_size * self.process()[1]
-        examples = ShuffledExamples(self.split("train"), self.seed, group)
+        examples = ShuffledExamples(self.split("train"), self.seed, self.batch_size)
         return self._loader(examples, batch_sampler=self.stream(len(examples.examples)))
 
     def eval_dataloader(self, split: SplitName) -> DataLoader:
@@ -142,7 +141,7 @@ class ExampleDataModule(StreamDataModule):
         if not share:  # a process without a batch would block the others
             first = examples[0]
             share = [first._replace(target=np.full_like(first.target, IGNORED))]
-        return self._loader(share, batch_size=self.batch_size)
+        return self._loader(share, batch_size=self.share())
 
     def _loader(self, examples: Dataset, **kwargs: object) -> DataLoader:
         grid = self.corpus.grid if len(self.coordinates) > 1 else None

@@ -78,7 +78,7 @@ def test_a_machine_without_the_cache_is_told_where_it_has_to_be(folder, tmp_path
 def test_an_epoch_is_one_crop_of_each_piece(folder):
     data = folder(20)  # 18 of them train
     assert len(data.train_dataloader()) == 9
-    assert len(on_rank(data, 0, 2).train_dataloader()) == 4
+    assert len(on_rank(data, 0, 2).train_dataloader()) == 9
     data.batch_size = 100
     assert len(data.train_dataloader()) == 1
 
@@ -109,7 +109,6 @@ def test_batches_are_the_same_under_any_number_of_workers(folder):
 
     def batches(num_workers, rank=0, world_size=1, seen=0):
         data = folder(20, num_workers=num_workers, **settings)
-        data.batch_size = settings["batch_size"] // world_size
         loader = on_rank(data, rank, world_size, seen).train_dataloader()
         return [batch.tokens for batch in loader]
 
@@ -122,6 +121,13 @@ def test_batches_are_the_same_under_any_number_of_workers(folder):
         rest = batches(num_workers, seen=4)
         assert len(rest) == 2
         assert all(map(torch.equal, rest, alone[4:]))
+
+
+def test_processes_that_cannot_share_a_batch_are_refused(folder):
+    expected = r"loader\.batch_size=4: expected a multiple of 3, the processes, which share each"
+    for loader in ("train_dataloader", "val_dataloader"):
+        with pytest.raises(UserError, match=expected):
+            getattr(on_rank(folder(20, batch_size=4), 0, 3), loader)()
 
 
 def test_overfitting_trains_and_validates_on_one_batch(folder):
