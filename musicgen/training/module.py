@@ -10,6 +10,7 @@ from pytorch_lightning.strategies import FSDPStrategy
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
@@ -18,6 +19,7 @@ from musicgen.checkpoints import CONTENT_KEY, CheckpointContent
 from musicgen.console import warn
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
+from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.training.tasks import Task
 
@@ -59,6 +61,12 @@ class TrainingModule(pl.LightningModule):
         self._totals: Tensor | None = None
         self._unit = torch.ones(())
         self._settings_changed = False
+
+    def setup(self, stage: str) -> None:
+        """Let FSDP gather the weights of one layer at a time, unless it has another policy."""
+        strategy = self.trainer.strategy
+        if isinstance(strategy, FSDPStrategy):
+            strategy.kwargs.setdefault("auto_wrap_policy", ModuleWrapPolicy({Layer}))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         # The key depends on the step alone, so that a resumed run draws the same noise.

@@ -7,13 +7,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from musicgen.attention import SoftmaxAttention
 from musicgen.midi import read
+from musicgen.position import RoPE
 from musicgen.training.monitoring.logger import CSVLogger
 from musicgen.training.monitoring.progress import LogCost
-from tests.training.conftest import assert_equal, saved
+from tests.training.conftest import assert_equal, saved, small_transformer
 
 SAMPLES = ("callbacks.samples.every=1", "callbacks.samples.bars=2")
 STEPS = ("trainer.max_steps=4", "trainer.val_check_interval=2")
+ROPE = {"position": RoPE, "attention": SoftmaxAttention}
 SPE = ("position=sine_spe", "attention=favor", "optimizer=adam")
 
 
@@ -38,6 +41,40 @@ def test_costs_count_steps_and_earlier_sessions():
     assert 1 < logged["train/hours"][0] < 1.1
     assert 2 < logged["train/cpu_hours"][0] < 2.1
     assert 0.1 < logged["train/gigabytes"][0] < 100
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "products", "peak"),
+    [
+        ("NVIDIA H200", "bf16-mixed", "highest", 989e12),
+        ("NVIDIA H200", "16-true", "high", 989e12),
+        ("NVIDIA H200", "32-true", "highest", 67e12),
+        ("NVIDIA H200", "32-true", "high", 495e12),
+        ("NVIDIA A100-SXM4-80GB", "32-true", "medium", 156e12),
+        ("NVIDIA L40S", "32-true", "highest", 91.6e12),
+        ("NVIDIA L4", "bf16-true", "highest", 121e12),
+        ("NVIDIA H200", "64-true", "highest", None),
+        ("another", "bf16-mixed", "highest", None),
+    ],
+)
+def test_mfu_is_of_the_peak_in_the_precision_of_the_products(
+    name, precision, products, peak, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: products)
+    callback, logged = LogCost(every=1), {}
+    module = SimpleNamespace(device=torch.device("cuda"), model=small_transformer(9, **ROPE))
+    module.log = lambda name, value, **_: logged.update({name: value})
+    trainer = SimpleNamespace(global_step=1, world_size=4, precision=precision)
+    callback.on_train_batch_start(trainer, module, None, 0)
+    callback.on_train_batch_end(trainer, module, None, SimpleNamespace(tokens=torch.zeros(2, 8)), 0)
+    if peak is None:
+        assert "train/mfu" not in logged
+        return
+    # 2 layers of 16 × (48 + 16 + 16 + 16) weights and 2 heads of width 8, and a head of 16 × 9.
+    flops = 6 * (2 * 16 * 96 + 16 * 9) + 2 * 3 * 2 * 2 * 8 * 8
+    of_a_process = logged["train/tokens_per_second"] / 4
+    assert logged["train/mfu"] == pytest.approx(flops * of_a_process / peak)
 
 
 def test_the_rate_of_an_accumulated_step_is_logged_once(run, tmp_path, capsys):

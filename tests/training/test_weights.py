@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import FSDPStrategy
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_sharded_data_parallel
-from torch.distributed.fsdp._common_utils import _FSDPDeviceHandle
+from torch.distributed.fsdp._common_utils import _FSDPDeviceHandle, clean_tensor_name
 from torch.nn import functional as F
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, ReLU, SoftmaxAttention
@@ -23,6 +23,7 @@ from musicgen.tokenization import REMI
 from musicgen.training import tasks
 from musicgen.training.guard import GuardSteps
 from musicgen.training.module import TrainingModule
+from musicgen.training.monitoring.progress import flops_per_token
 from musicgen.training.tasks import LanguageModeling
 from tests.data.builders import MidiFolder, MusicDataModule
 from tests.end_to_end.deaths import call_in_two_processes
@@ -98,8 +99,13 @@ def fit(folder: Path, batch_size: int, module: TrainingModule | None = None, **k
     trainer.fit(module, datamodule=data)
     if isinstance(trainer.strategy, FSDPStrategy):
         with FullyShardedDataParallel.summon_full_params(trainer.strategy.model):
-            weights = {name: tensor.clone() for name, tensor in module.named_parameters()}
-        return {"weights": weights, "train": losses, "norms": norms}
+            named = module.named_parameters()
+            weights = {clean_tensor_name(name): tensor.clone() for name, tensor in named}
+        units = sum(
+            isinstance(m, FullyShardedDataParallel) for m in trainer.strategy.model.modules()
+        )
+        sizes = {"units": units, "flops": flops_per_token(module.model, 64)}
+        return {"weights": weights, "train": losses, "norms": norms, **sizes}
     weights = module.state_dict()
     trainer.limit_val_batches = 1.0
     (val,) = trainer.validate(module, datamodule=data, verbose=False)
@@ -155,7 +161,7 @@ def train_with_each_strategy(folder: Path, out: Path) -> None:
     for kind, names in STRATEGIES.items():
         for name in names:
             strategy = "ddp" if kind == "ddp" else ShardedOnCPU()
-            found = fit(folder, 4, build(*POSITIONS[name]), devices=2, strategy=strategy)
+            found = fit(folder, 8, build(*POSITIONS[name]), devices=2, strategy=strategy)
             if int(os.environ["LOCAL_RANK"]) == 0:
                 torch.save(found, out / f"{name}_{kind}.pt")
 
@@ -170,6 +176,9 @@ def test_two_processes_train_like_one(folder, one_process, tmp_path):
             found = torch.load(tmp_path / f"{name}_{kind}.pt")
             assert len(found["train"]) == STEPS
             assert_same(found, one_process(name))
+            if kind == "fsdp":  # each layer, and what is outside of them
+                assert found["units"] == 3
+                assert found["flops"] == flops_per_token(build(*POSITIONS[name]).model, 64)
 
 
 @pytest.mark.filterwarnings("ignore")

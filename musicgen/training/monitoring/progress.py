@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
+from torch import nn
 
 from musicgen.attention import LinearAttention
 from musicgen.batches import Batch
@@ -20,8 +21,15 @@ from musicgen.models import Transformer
 from musicgen.training.clock import EndInTime
 from musicgen.validation import check_int
 
-# Dense bf16 products, in FLOPs a second, by a part of the device's name (makers' data sheets).
-_PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}
+# Dense products, in FLOPs a second, by a part of the device's name (makers' data sheets): in 16
+# bits, in TF32, and in fp32.
+_PEAKS = {
+    "H200": (989e12, 495e12, 67e12),
+    "H100": (989e12, 495e12, 67e12),
+    "A100": (312e12, 156e12, 19.5e12),
+    "L40S": (362e12, 183e12, 91.6e12),
+    "L4": (121e12, 60e12, 30.3e12),
+}
 _SHOWN = {
     "train/loss": ", loss {:.3f}",
     "train/tokens_per_second": ", {:,.0f} tokens/s",
@@ -34,10 +42,10 @@ class LogCost(pl.Callback):
 
     Tokens are counted over all processes. `train/tokens_per_cpu_second` is per second of processor
     time of all threads, on which other programs have little effect. Both rates leave out the time
-    of validations. `train/mfu` is the model's FLOPs, by formula, over the device's peak in bf16
-    (Chowdhery et al. 2022), on GPUs whose peak is known. Tokens and hours are summed over the
-    sessions of a resumed run. Gigabytes are the peak memory so far: of tensors on a GPU, otherwise
-    of the whole process.
+    of validations. `train/mfu` is the model's FLOPs, by formula, over the device's peak in the
+    precision of the products (Chowdhery et al. 2022), on GPUs whose peak is known. Tokens and hours
+    are summed over the sessions of a resumed run. Gigabytes are the peak memory so far: of tensors
+    on a GPU, otherwise of the whole process.
     """
 
     def __init__(self, every: int) -> None:
@@ -76,7 +84,8 @@ class LogCost(pl.Callback):
                 "tokens_per_cpu_second": self._tokens / max(spent["cpu_seconds"], 1e-9),
                 "tokens": self._total_tokens,
             }
-            if (peak := peak_flops(pl_module.device)) is not None:
+            precision = str(getattr(trainer, "precision", ""))
+            if (peak := peak_flops(pl_module.device, precision)) is not None:
                 model = cast("Transformer", pl_module.model)
                 per_token = flops_per_token(model, batch.tokens.shape[1])
                 rates["mfu"] = per_token * self._tokens / spent["seconds"] / peak
@@ -111,10 +120,12 @@ def flops_per_token(model: Transformer, length: int) -> float:
     6 per weight of a matrix (Kaplan et al. 2020), and 3 times those of attention:
     with H heads and values of width V, linear attention takes 4·M·V per head, and
     FAVOR+ 2·E·M for its features; causal softmax attention takes 2·K·L.
+
+    The sizes are those that the model was built with, as a process may hold a part of its weights.
     """
-    matrices = sum(p.numel() for p in model.layers.parameters() if p.dim() == 2)
-    matrices += sum(p.numel() for p in model.head.parameters() if p.dim() == 2)
-    per_token = 6.0 * matrices
+    modules = (module for part in (model.layers, model.head) for module in part.modules())
+    linear = [module for module in modules if isinstance(module, nn.Linear)]
+    per_token = 6.0 * sum(module.in_features * module.out_features for module in linear)
     for layer in list[Any](model.layers):
         attention, width = layer.attention, layer.out.in_features // layer.num_heads
         if isinstance(attention, LinearAttention):
@@ -127,12 +138,23 @@ def flops_per_token(model: Transformer, length: int) -> float:
     return per_token
 
 
-def peak_flops(device: torch.device | str) -> float | None:
-    """Return the peak of a device in bf16, in FLOPs a second; None if it is unknown."""
-    if torch.device(device).type != "cuda":
+def peak_flops(device: torch.device | str, precision: str = "bf16-mixed") -> float | None:
+    """Return the peak of a device in products, in FLOPs a second; None if it is unknown.
+
+    Args:
+        precision: Lightning's, such as `32-true`; fp32 products are in TF32 unless
+            `torch.set_float32_matmul_precision` is `highest`.
+    """
+    if torch.device(device).type != "cuda" or precision.startswith("64"):
         return None
     name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in _PEAKS.items() if part in name), None)
+    peaks = next((peaks for part, peaks in _PEAKS.items() if part in name), None)
+    if peaks is None:
+        return None
+    in_16_bits, in_tf32, in_fp32 = peaks
+    if not precision.startswith("32"):
+        return in_16_bits
+    return in_fp32 if torch.get_float32_matmul_precision() == "highest" else in_tf32
 
 
 def peak_memory(device: torch.device) -> int | None:
