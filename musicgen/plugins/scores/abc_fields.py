@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from musicgen.plugins.scores.bars_and_repeats import Metre
+from musicgen.plugins.scores.bars_and_repeats import MAX_BARS, Metre
 
 _MODES = {"maj": 0, "ion": 0, "": 0, "m": -3, "min": -3, "aeo": -3, "mix": -1, "dor": -2}
 _MODES |= {"phr": -4, "lyd": 1, "loc": -5}
@@ -18,11 +18,13 @@ def split_tunes(text: str) -> list[str]:
     """
     text = "\n".join(line.rstrip() for line in text.splitlines())
     text = re.sub(r"(?ms)^%%begin([a-z]+).*?(^%%end\1[^\n]*\n?|\Z)", "", text)  # blocks of text
-    text = re.sub(r"(?m)^(%(?!%MIDI)|\+:).*\n?", "", text)  # comments, and words that go on
+    text = re.sub(
+        r"(?m)^(%(?!%MIDI|%propagate)|\+:).*\n?", "", text
+    )  # comments, and words that go on
     before, *tunes = re.split(r"(?m)^(?=X:)", text)
     if not tunes:
         before, tunes = "", [f"X:1\n{text}"]
-    common = re.findall(r"(?m)^[LMQ]:.*", before)
+    common = re.findall(r"(?m)^(?:[LMQm]:|(?:%%|I:)propagate).*", before)
     found = []
     for tune in tunes:
         head, key, music = tune.partition("\nK:")
@@ -83,12 +85,37 @@ def read_metre(text: str) -> Metre | None:
     return metre if metre[0] and metre[1] in (1, 2, 4, 8, 16, 32, 64) else None
 
 
+def read_order(text: str) -> str:
+    """Return the letters of sections as they are played, such as AABAAB for `(A2B)2`.
+
+    Raises:
+        ValueError: there are more than a score may have bars.
+    """
+    order, count = re.sub(r"[^A-Z()\d]", "", text), 1
+    while count:
+        order, count = re.subn(
+            r"\(([A-Z]*)\)(\d{0,2})|([A-Z])(\d{1,2})",
+            lambda match: (match[1] or match[3] or "") * int(match[2] or match[4] or 1),
+            order,
+        )
+        if len(order) > MAX_BARS:
+            raise ValueError(f"more than {MAX_BARS:,} sections")
+    return re.sub(r"[^A-Z]", "", order)
+
+
 def read_length(text: str) -> Fraction | None:
     """Return a unit length such as `1/8`, in quarters."""
     match = re.match(r"\s*(\d{1,3})(?:/(\d{1,3}))?", text)
     if match is None or not int(match[1]) or match[2] == "0":
         return None
     return 4 * Fraction(int(match[1]), int(match[2] or 1))
+
+
+def note_length(text: str) -> Fraction:
+    """Return a length such as `3/2`, `/` or `//`, in unit lengths."""
+    over, slashes, below = re.findall(r"(\d{0,4})(/*)(\d{0,4})", text)[0]
+    divisor = int(below) if below else 2 ** min(8, len(slashes))
+    return Fraction(int(over or 1), divisor or 1)
 
 
 def read_tempo(text: str, unit: Fraction) -> float | None:

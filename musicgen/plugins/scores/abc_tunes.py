@@ -1,6 +1,7 @@
 """Tunes in ABC notation (standard 2.1, abcnotation.com/wiki/abc:standard:v2.1).
 
-No directive is obeyed but the instruments of `%%MIDI`: none opens another file.
+No directive is obeyed but the instruments of `%%MIDI`, and how far accidentals reach: none opens
+another file.
 """
 
 import re
@@ -10,9 +11,11 @@ from fractions import Fraction
 from musicgen.midi.key import chord_marker, transposed_marker
 from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, Track
 from musicgen.plugins.scores.abc_fields import (
+    note_length,
     read_key,
     read_length,
     read_metre,
+    read_order,
     read_semitones,
     read_tempo,
 )
@@ -23,14 +26,17 @@ from musicgen.plugins.scores.bars_and_repeats import (
     Bar,
     Metre,
     Note,
+    in_order,
     read_endings,
     read_mark,
     sounding_fifths,
 )
 from musicgen.plugins.scores.sheet import Sheet, join_parts
+from musicgen.text import pluralize
 
 _LENGTH = r"\d{0,4}/*\d{0,4}"
-_NOTE = rf"(\^{{1,2}}|_{{1,2}}|=)?([A-Ga-g])([,']*)({_LENGTH})(\.?-)?"
+_SIGN = r"[\^_]\d{0,2}/{1,2}\d{0,2}|\^{1,2}|_{1,2}|="  # ^3/2 is of a microtone
+_NOTE = rf"({_SIGN})?([A-Ga-g])([,']*)({_LENGTH})(\.?-)?"
 _TOKEN = re.compile(
     rf"""
     \[(?P<field>[A-Za-z]):(?P<value>[^\]\[]*)\]
@@ -69,6 +75,8 @@ def read_tune(text: str, repeats: bool) -> Sheet:
         if line.startswith("%%MIDI"):
             tune.read_instrument(line)
             continue
+        if scope := re.match(r"(?:%%|I:)propagate-accidentals\s+(not|octave|pitch)", line):
+            tune.read_scope(scope[1])
         line = re.split(r"(?<!\\)%", line)[0]
         match = re.fullmatch(r"([A-Za-z]):(.*)", line)
         if match and (tune.in_head or match[1] in "IKLMPQRUVWTmNrswCGHOSBDFAZX"):
@@ -79,8 +87,16 @@ def read_tune(text: str, repeats: bool) -> Sheet:
         raise ValueError("a tune without a key, K:")
     for voice in tune.voices.values():
         voice.end_bar()
-    parts = [(voice.track, voice.bars) for voice in tune.voices.values() if voice.bars]
-    return join_parts(parts, repeats)
+    voices = [voice for voice in tune.voices.values() if voice.bars]
+    sections = max((voice.sections for voice in voices), key=len, default=[])
+    if repeats and tune.order and sections:
+        for voice in voices:
+            voice.bars = in_order(voice.bars, sections, read_order(tune.order))
+    sheet = join_parts([(voice.track, voice.bars) for voice in voices], repeats)
+    num_microtones = sum(voice.num_microtones for voice in voices)
+    counts = {"microtones rounded": num_microtones, "macros (m:) not played": tune.num_macros}
+    sheet.repairs += [pluralize(count, what) for what, count in counts.items() if count]
+    return sheet
 
 
 class _Voice:
@@ -94,11 +110,14 @@ class _Voice:
         bars: those that are complete.
         bar: the one that is read.
         at: where in it the next note begins, in quarters.
-        accidentals: those that hold until its end, by pitches without accidentals.
+        sections: the first bar and the letter of each section.
+        scope: of accidentals: the same `pitch` in all octaves, one `octave`, or `not` a later note.
+        accidentals: those that hold until its end, by letters, or by pitches without accidentals.
         ties: what the last notes tie on: their accidentals, by pitches without accidentals.
         last: where the last note or rest begins, its length, and how many notes it has.
         tuplet: by how much the next notes are shorter, and how many these are.
         broken: by how much the next note is shorter, since the one before is dotted, or longer.
+        num_microtones: notes whose pitches are no semitones.
     """
 
     def __init__(self) -> None:
@@ -110,11 +129,14 @@ class _Voice:
         self.bars = list[Bar]()
         self.bar = Bar(None)
         self.at = Fraction(0)
-        self.accidentals = dict[int, int]()
+        self.sections = list[tuple[int, str]]()
+        self.scope = "pitch"
+        self.accidentals = dict[int | str, int]()
         self.ties = dict[int, int]()
         self.last = Fraction(0), Fraction(0), 0
         self.tuplet = Fraction(1), 0
         self.broken = Fraction(1)
+        self.num_microtones = 0
 
     def begin(self, head: "_Voice") -> None:
         """Take over what the head of the tune says, but for a transposition of the voice's own."""
@@ -122,15 +144,16 @@ class _Voice:
         self.metre = self.bar.metre = head.metre
         self.unit = head.unit
         self.semitones = self.semitones or head.semitones
+        self.scope = head.scope
 
     def read_token(self, token: re.Match[str]) -> None:
         """Apply a token between bar lines."""
         if chord := token["note"] or token["chord"]:
             notes = re.findall(_NOTE, re.sub(r'"[^"]*"|![^!]*!', "", chord))
             if notes:
-                self._add(_length(token["chord_length"] or ""), notes, bool(token["chord_tie"]))
+                self._add(note_length(token["chord_length"] or ""), notes, bool(token["chord_tie"]))
         elif token["rest"] is not None:
-            self._add(_length(token["rest"]), [])
+            self._add(note_length(token["rest"]), [])
         elif token["bars"]:
             self._rest_for_bars(int(token["count"] or 1))
         elif token["ending"]:
@@ -166,22 +189,25 @@ class _Voice:
         for sign, letter, marks, own, tie in notes:
             octave = 4 + letter.islower() + marks.count("'") - marks.count(",")
             natural = 12 * (octave + 1) + PITCH_CLASSES.index(letter.upper())
-            alter = sign.count("^") - sign.count("_")
+            exact = (sign.count("^") - sign.count("_")) * note_length(sign.strip("^_="))
+            alter, holds_for = round(exact), letter.upper() if self.scope == "pitch" else natural
             is_tied = natural in self.ties and (not sign or alter == self.ties[natural])
             if sign:
-                self.accidentals[natural] = alter
+                self.num_microtones += exact != alter
+                if self.scope != "not":
+                    self.accidentals[holds_for] = alter
             elif is_tied:
                 alter = self.ties[natural]
             else:
-                alter = self.accidentals.get(natural, self.alters.get(letter.upper(), 0))
+                alter = self.accidentals.get(holds_for, self.alters.get(letter.upper(), 0))
             if tie or ties_on:
                 ties[natural] = alter
             pitch = natural + alter + self.semitones
-            note = Note(self.at, length * _length(own), pitch, is_tied, natural in ties)
+            note = Note(self.at, length * note_length(own), pitch, is_tied, natural in ties)
             self.bar.notes.append(note)
         self.ties = ties
         if notes:
-            length *= _length(notes[0][3])
+            length *= note_length(notes[0][3])
         self.last = self.at, length, len(notes)
         self.at += length
 
@@ -244,7 +270,7 @@ class _Voice:
             sounding = transposed_marker(marker, sounding_fifths(0, self.semitones))
             self.bar.markers.append((self.at, sounding))
         elif mark := read_mark(text):
-            self.bar.marks.add(mark)
+            self.bar.marks[mark] = ""
 
     def _read_decoration(self, name: str) -> None:
         """Apply a fermata, or a mark of D.C. or D.S.
@@ -255,14 +281,7 @@ class _Voice:
         if name in ("fermata", "invertedfermata"):
             self.bar.markers.append((self.at, FERMATA))
         elif mark:
-            self.bar.marks.add(TO_CODA if mark == CODA and self.at else mark)
-
-
-def _length(text: str) -> Fraction:
-    """Return a length such as `3/2`, `/` or `//`, in unit lengths."""
-    over, slashes, below = re.findall(r"(\d{0,4})(/*)(\d{0,4})", text)[0]
-    divisor = int(below) if below else 2 ** min(8, len(slashes))
-    return Fraction(int(over or 1), divisor or 1)
+            self.bar.marks[TO_CODA if mark == CODA and self.at else mark] = ""
 
 
 class _Tune:
@@ -271,7 +290,8 @@ class _Tune:
     def __init__(self) -> None:
         self.head = _Voice()
         self.in_head = True
-        self.tempo = ""
+        self.tempo = self.order = ""
+        self.num_macros = 0
         self.voices = dict[str, _Voice]()
         self.name = "1"
 
@@ -289,6 +309,11 @@ class _Tune:
             self.voice.track.program = min(int(match[2]), 127)
         elif match and int(match[2]) == 10:
             self.voice.track.is_drum = True
+
+    def read_scope(self, scope: str) -> None:
+        """Set how far accidentals reach from here on."""
+        for voice in (self.head, *self.voices.values()):
+            voice.scope = scope
 
     def read_music(self, line: str) -> None:
         """Read a line of notes."""
@@ -319,6 +344,17 @@ class _Tune:
             self._add_tempo(value)
         elif letter == "K":
             self._read_key(voice, value)
+        else:
+            self._read_rare_field(letter, value, voice)
+
+    def _read_rare_field(self, letter: str, value: str, voice: _Voice) -> None:
+        """Apply the order of sections, or one of them; count macros; notice words."""
+        if letter == "P" and self.in_head:
+            self.order = value
+        elif letter == "P" and (section := re.match(r"\s*([A-Z])", value)):
+            voice.sections.append((len(voice.bars) + (voice.at > 0), section[1]))
+        elif letter == "m":
+            self.num_macros += 1
         elif letter == "w" and voice.track.program == 0:
             voice.track.program = CHOIR_AAHS
 

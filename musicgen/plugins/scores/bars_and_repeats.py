@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain, pairwise
 from typing import Generic, NamedTuple, TypeVar
@@ -83,7 +83,7 @@ class Bar:
         opens: a repeat begins.
         times: how often the section that ends here is played; 0: no repeat ends here.
         endings: the turns of a repeat in which it is played; empty: all turns.
-        marks: of D.C. and D.S., such as `SEGNO`.
+        marks: of D.C. and D.S., such as `SEGNO`, with their names; most have none.
     """
 
     metre: Metre | None
@@ -95,7 +95,7 @@ class Bar:
     opens: bool = False
     times: int = 0
     endings: frozenset[int] = frozenset()
-    marks: set[str] = field(default_factory=set)
+    marks: dict[str, str] = field(default_factory=dict)
 
 
 def sounding_fifths(fifths: int, semitones: int) -> int:
@@ -129,7 +129,6 @@ def play_order(bars: Sequence[Bar]) -> Iterator[int]:
     played, of endings the last, and the music ends at Fine, or goes to the coda. Repeats of the
     coda are played. Without a segno, D.S. means nothing; without a coda, nor does its sign.
     """
-    segno = next((i for i, bar in enumerate(bars) if SEGNO in bar.marks), None)
     begin, obeyed = 0, set[int]()
     while begin >= 0:
         for at, after in pairwise(chain(_repeated_order(bars, begin), [len(bars)])):
@@ -137,7 +136,7 @@ def play_order(bars: Sequence[Bar]) -> Iterator[int]:
             marks = bars[at].marks
             if obeyed and FINE in marks:
                 return
-            target = 0 if DA_CAPO in marks else segno if DAL_SEGNO in marks else None
+            target = _target(bars, at)
             if at not in obeyed and after > at and target is not None:
                 break
         else:
@@ -146,15 +145,43 @@ def play_order(bars: Sequence[Bar]) -> Iterator[int]:
         begin = yield from _after_jump(bars, at, target)
 
 
+def _marked(bars: Sequence[Bar], mark: str, name: str) -> list[int]:
+    """Return the bars with a mark of a name; if none has this name, all with the mark."""
+    marked = [i for i, bar in enumerate(bars) if mark in bar.marks]
+    return [i for i in marked if bars[i].marks[mark] == name] or marked
+
+
+def _target(bars: Sequence[Bar], at: int) -> int | None:
+    """Return the bar to which a bar sends the music back; None without D.C. and D.S.
+
+    Of several signs of one name it is the last before. Some D.S. have a picture of the sign.
+    """
+    marks = bars[at].marks
+    if DA_CAPO in marks or DAL_SEGNO not in marks:
+        return 0 if DA_CAPO in marks else None
+    signs = _marked(bars, SEGNO, marks[DAL_SEGNO])
+    signs = [i for i in signs if DAL_SEGNO not in bars[i].marks] or signs
+    return next((i for i in reversed(signs) if i <= at), signs[0] if signs else None)
+
+
+def _coda(bars: Sequence[Bar], sign: int, jump: int) -> int | None:
+    """Return the coda that a sign leads to after a D.C. or D.S.; None if that comes before it."""
+    codas = _marked(bars, CODA, bars[sign].marks.get(TO_CODA, ""))
+    only = codas[0] if sum(CODA in bar.marks for bar in bars) == 1 else None
+    return next((i for i in codas if i > jump), only)
+
+
 def _after_jump(bars: Sequence[Bar], jump: int, target: int) -> Generator[int, None, int]:
     """Yield the bars that follow a D.C. or D.S.; return where the music goes on, -1 at the end.
 
-    Of two signs of a coda without words, the first stands where the music leaves for it.
+    The music leaves at the first sign of a coda that comes later. Of signs without words, all but
+    the last may stand where it leaves.
     """
-    codas = [i for i, bar in enumerate(bars) if CODA in bar.marks]
-    leaves = [i for i, bar in enumerate(bars) if TO_CODA in bar.marks]
-    if not leaves and len(codas) > 1:
-        leaves = [codas[0] - 1]  # it stands where a bar begins
+    signs = [i for i, bar in enumerate(bars) if TO_CODA in bar.marks]
+    if not signs:  # they stand where a bar begins
+        signs = [i - 1 for i, bar in enumerate(bars) if CODA in bar.marks][:-1]
+    ways = ((i, _coda(bars, i, jump)) for i in signs if i >= target)
+    leave, coda = next((way for way in ways if way[1] is not None), (-1, None))
     for at in range(target, len(bars)):
         bar = bars[at]
         if bar.endings:
@@ -166,11 +193,30 @@ def _after_jump(bars: Sequence[Bar], jump: int, target: int) -> Generator[int, N
         yield at
         if FINE in bar.marks:
             return -1
-        if codas and leaves and at == leaves[0]:
-            return codas[-1]
+        if at == leave and coda is not None:
+            return coda
         if at == jump:
             return jump + 1
     return -1
+
+
+def in_order(bars: list[Bar], starts: Sequence[tuple[int, str]], order: str) -> list[Bar]:
+    """Return bars with their sections in an order, after those before the first section.
+
+    Args:
+        starts: the first bar and the letter of each section.
+        order: letters.
+    """
+    ends = [*(start for start, _ in starts[1:]), len(bars)]
+    pairs = zip(starts, ends, strict=True)
+    sections = {letter: bars[start:end] for (start, letter), end in pairs}
+    played = bars[: starts[0][0]]
+    for letter in order:
+        if len(played) > MAX_BARS:
+            break
+        section = sections.get(letter, [])
+        played += [replace(bar, opens=True) for bar in section[:1]] + section[1:]
+    return played
 
 
 def _repeated_order(bars: Sequence[Bar], begin: int) -> Iterator[int]:

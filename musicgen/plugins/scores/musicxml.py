@@ -6,6 +6,7 @@ cue notes are silent.
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from xml.etree.ElementTree import Element
 
@@ -26,6 +27,7 @@ from musicgen.plugins.scores.bars_and_repeats import (
     sounding_fifths,
 )
 from musicgen.plugins.scores.sheet import Sheet, join_parts
+from musicgen.text import pluralize
 
 _UNITS = {"whole": 4, "half": 2, "quarter": 1, "eighth": 0.5, "16th": 0.25, "32nd": 0.125}
 _QUALITIES = {  # of chords, by their kinds; other kinds are major, and ninths as sevenths
@@ -67,7 +69,13 @@ def read_musicxml(root: Element, repeats: bool) -> Sheet:
         if reader.has_words and reader.num_staves == 1:
             reader.track.program = CHOIR_AAHS
         readers.append(reader)
-    sheet = join_parts([(reader.track, reader.bars) for reader in readers], repeats)
+    parts = [(reader.track, reader.bars) for reader in readers]
+    for reader in readers:
+        for program, others in reader.others.items():
+            parts.append((replace(reader.track, program=program), others))
+    sheet = join_parts(parts, repeats)
+    if num_microtones := sum(reader.num_microtones for reader in readers):
+        sheet.repairs.append(pluralize(num_microtones, "microtones rounded"))
     sheet.num_guessed = sum(reader.num_guessed for reader in readers)
     _join_braces(root, list(bars), sheet)
     return sheet
@@ -108,7 +116,12 @@ class _PartReader:
         semitones: from what is printed to what sounds.
         endings: of the bars that follow.
         num_repeated: how many bars a sign repeats; 0: none.
+        doubling: semitones from each note to one that sounds with it; 0: none does.
+        programs: of the instruments of the part, by their names.
+        program: to which the part has changed; None: its own.
+        others: bars of the notes of each other program.
         num_guessed: drums whose instrument the file does not tell.
+        num_microtones: notes whose pitches are no semitones.
     """
 
     def __init__(self, instrument: Element) -> None:
@@ -117,10 +130,11 @@ class _PartReader:
         is_drum = any(each.text == "10" for each in instrument.iter("midi-channel"))
         self.track = Track(name, program or 0, is_drum)
         self.drums = dict[str, int]()
+        self.programs = dict[str, int]()
         for each in instrument.iter("midi-instrument"):
-            drum = _midi_number(each.findtext("midi-unpitched"))
-            if drum is not None:
-                self.drums[each.get("id", "")] = drum
+            self._read_instrument(each)
+        self.program: int | None = None
+        self.others = defaultdict[int, list[Bar]](list)
         self.bars = list[Bar]()
         self.bar = Bar(None)
         self.divisions = Fraction(1)
@@ -129,10 +143,20 @@ class _PartReader:
         self.fifths: int | None = None
         self.semitones = 0
         self.endings = frozenset[int]()
-        self.num_repeated = 0
-        self.num_guessed = 0
+        self.num_repeated = self.doubling = 0
+        self.num_guessed = self.num_microtones = 0
         self.has_words = False
         self.num_staves = 1
+
+    def _read_instrument(self, element: Element) -> int | None:
+        """Take note of the drum and the program of an instrument; return the program."""
+        name, drum = element.get("id", ""), _midi_number(element.findtext("midi-unpitched"))
+        program = _midi_number(element.findtext("midi-program"))
+        if drum is not None:
+            self.drums[name] = drum
+        if program is not None:
+            self.programs[name] = program
+        return program
 
     def read_bar(self, measure: Element) -> None:
         """Read the elements of a bar."""
@@ -182,13 +206,27 @@ class _PartReader:
         if pitch is not None and duration and note.find("cue") is None:
             ties = {tie.get("type") for tie in [*note.findall("tie"), *note.iter("tied")]}
             sounding = Note(self.onset, duration, pitch, "stop" in ties, "start" in ties)
-            self.bar.notes.append(sounding)
+            notes = self._notes_for(note)
+            notes.append(sounding)
+            if self.doubling and note.find("pitch") is not None:
+                notes.append(sounding._replace(pitch=pitch + self.doubling))
         if note.find("notations/fermata") is not None:
             self.bar.markers.append((self.onset, FERMATA))
         if note.find("lyric") is not None:
             self.has_words = True
         if not is_in_chord:
             self._move(duration)
+
+    def _notes_for(self, note: Element) -> list[Note[Fraction]]:
+        """Return the notes of the bar that have the program of a note."""
+        instrument = note.find("instrument")
+        name = "" if instrument is None else instrument.get("id", "")
+        program = self.programs.get(name, self.program) if name else self.program
+        if program in (None, self.track.program) or self.track.is_drum:
+            return self.bar.notes
+        bars = self.others[program]
+        bars += [Bar(None) for _ in range(len(self.bars) + 1 - len(bars))]
+        return bars[-1].notes
 
     def _pitch(self, note: Element) -> int | None:
         """Return the pitch that sounds; None of a rest."""
@@ -198,6 +236,7 @@ class _PartReader:
             alter = _number(pitch.findtext("alter"), "an alteration", sign=True)
             if not re.fullmatch(r"[A-G] -?\d", f"{step} {octave}"):
                 raise ValueError("a note without a pitch")
+            self.num_microtones += alter.denominator > 1
             semitones = round(alter) + self.semitones
             return 12 * (int(octave) + 1) + PITCH_CLASSES.index(step) + semitones
         unpitched, instrument = note.find("unpitched"), note.find("instrument")
@@ -230,6 +269,8 @@ class _PartReader:
             chromatic = _number(transpose.findtext("chromatic"), "a transposition", sign=True)
             octaves = _number(transpose.findtext("octave-change"), "octaves", sign=True)
             self.semitones = round(chromatic) + 12 * round(octaves)
+            double = transpose.find("double")
+            self.doubling = 0 if double is None else 12 if double.get("above") == "yes" else -12
         if key is not None:
             self.fifths = _read_fifths(key)
         if self.fifths is not None and (key is not None or transpose is not None):
@@ -245,14 +286,17 @@ class _PartReader:
         at = self._place(direction)
         sound = direction if direction.tag == "sound" else direction.find("sound")
         attributes = {} if sound is None else sound.attrib
-        marks = {read_mark(name) for name, value in attributes.items() if value} - {""}
-        if not marks:
-            marks = {read_mark(each.text or "") for each in direction.iter("words")} - {""}
-        if not marks and direction.find("direction-type/segno") is not None:
-            marks = {SEGNO}
-        if not marks and direction.find("direction-type/coda") is not None:
-            marks = {TO_CODA if self.at else CODA}
-        self.bar.marks |= marks
+        for change in [] if sound is None else sound.findall("midi-instrument"):
+            program = self._read_instrument(change)
+            self.program = self.program if program is None else program
+        marks = {read_mark(name): value for name, value in attributes.items() if value}
+        if not any(marks):
+            marks = {read_mark(each.text or ""): "" for each in direction.iter("words")}
+        if not any(marks) and direction.find("direction-type/segno") is not None:
+            marks = {SEGNO: ""}
+        if not any(marks) and direction.find("direction-type/coda") is not None:
+            marks = {TO_CODA if self.at else CODA: ""}
+        self.bar.marks |= {mark: name for mark, name in marks.items() if mark}
         if tempo := attributes.get("tempo"):
             self._add_tempo(tempo, at)
             return

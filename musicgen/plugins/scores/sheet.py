@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 from operator import itemgetter
 from statistics import mode
 from typing import TypeVar
@@ -24,8 +24,12 @@ from musicgen.midi.score import (
     notes_from,
 )
 from musicgen.plugins.scores.bars_and_repeats import MAX_BARS, Bar, Metre, Note, play_order
+from musicgen.text import pluralize
 
 WHOLE = 4 * TICKS_PER_BEAT
+LONGEST_BAR = 255 * WHOLE
+"""No time signature of MIDI has a longer one."""
+
 Value = TypeVar("Value", int, float)
 
 
@@ -43,6 +47,7 @@ class Sheet:
         markers: part, tick, and the text of a chord or a fermata.
         repairs: what is left out, in words.
         num_guessed: drums whose instrument the file does not tell.
+        is_divided: the first bar is printed in pieces, so that the first piece is no upbeat.
     """
 
     tracks: list[Track] = field(default_factory=list)
@@ -54,25 +59,21 @@ class Sheet:
     markers: list[tuple[int, int, str]] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     num_guessed: int = 0
+    is_divided: bool = False
 
     def score(self) -> Score:
         """Return the Score; an incomplete first bar begins with silence.
 
-        Fermatas are those of the highest part that has one.
+        Bars of more than 1,020 quarters become bars of the metre in force. Fermatas are those of
+        the highest part that has one.
 
         Raises:
             ValueError: there is no note, or one that MIDI has no time or pitch for.
         """
-        if len(self.bars) > MAX_BARS:
-            raise ValueError(f"more than {MAX_BARS:,} bars")
-        pitches = {note.pitch for part in self.notes for note in part}
-        if not self.bars or not pitches:
-            raise ValueError("no note")
-        if self.end >= 2**28 or not pitches <= {*range(128)}:
-            raise ValueError("past the last time or pitch of MIDI")
+        self._check()
         metre = self.bars[0][1]
         first_end = self.bars[1][0] if len(self.bars) > 1 else bar_ticks(metre)
-        pickup = max(0, bar_ticks(metre) - first_end)
+        pickup = 0 if self.is_divided else max(0, bar_ticks(metre) - first_end)
         bars = [(0, metre), *((tick + pickup, each) for tick, each in self.bars[1:])]
 
         def later(tick: int) -> int:
@@ -92,6 +93,9 @@ class Sheet:
         if self.num_guessed:
             what = "drums without an instrument placed by their lines"
             self.repairs.insert(0, f"{self.num_guessed:,} {what}")
+        ticks = [*(tick for tick, _ in bars), self.end + pickup]
+        if num_long := sum(after - tick > LONGEST_BAR for tick, after in pairwise(ticks)):
+            self.repairs.append(pluralize(num_long, "bars of more than 1,020 quarters divided"))
         return Score(
             TICKS_PER_BEAT,
             tracks,
@@ -101,6 +105,34 @@ class Sheet:
             self.repairs,
             [KeySignature(later(tick), key) for tick, key in _common_keys(self.keys)],
         )
+
+    def _check(self) -> None:
+        """Raise ValueError unless there are notes, all within MIDI's limits."""
+        if len(self.bars) > MAX_BARS:
+            raise ValueError(f"more than {MAX_BARS:,} bars")
+        pitches = {note.pitch for part in self.notes for note in part}
+        if not self.bars or not pitches:
+            raise ValueError("no note")
+        for over, below in {metre for _, metre in self.bars}:
+            if bar_ticks((over, below)) > LONGEST_BAR:
+                raise ValueError(f"a time signature of {over}/{below}")
+        if self.end + LONGEST_BAR >= 2**28 or not pitches <= {*range(128)}:
+            raise ValueError("past the last time or pitch of MIDI")
+
+
+def is_divided(lengths: Iterable[int], metre: Metre) -> bool:
+    """Return whether the first bars are pieces of one bar, and another follows.
+
+    Args:
+        lengths: of the bars, in ticks.
+        metre: of the first.
+    """
+    total = 0
+    for number, length in enumerate(lengths):
+        if total >= bar_ticks(metre):
+            return total == bar_ticks(metre) and number > 1
+        total += length
+    return False
 
 
 def join_parts(parts: Sequence[tuple[Track, list[Bar]]], repeats: bool) -> Sheet:
@@ -117,13 +149,19 @@ def join_parts(parts: Sequence[tuple[Track, list[Bar]]], repeats: bool) -> Sheet
     if repeats:
         for _, part in parts:  # most files have the marks in the first alone
             for bar, same in zip(longest, part, strict=False):
-                bar.marks |= same.marks
+                bar.marks = same.marks | bar.marks
         order = play_order(longest)
+
+    def bars_at(index: int) -> list[tuple[int, Bar]]:
+        return [(i, part[index]) for i, (_, part) in enumerate(parts) if index < len(part)]
+
+    def length_at(index: int) -> Fraction:
+        return max(bar.length for _, bar in bars_at(index))
+
     start, metre = Fraction(0), (4, 4)
     for index in islice(order, MAX_BARS + 1):
-        bars = [(i, part[index]) for i, (_, part) in enumerate(parts) if index < len(part)]
+        bars, length = bars_at(index), length_at(index)
         own = next((bar.metre for _, bar in bars if bar.metre), None)
-        length = max(bar.length for _, bar in bars)
         metre = own or _metre_of(length) or metre
         sheet.bars.append((_ticks(start), metre))
         for i, bar in bars:
@@ -134,6 +172,9 @@ def join_parts(parts: Sequence[tuple[Track, list[Bar]]], repeats: bool) -> Sheet
             sheet.markers += [(i, _ticks(start + at), text) for at, text in bar.markers]
         start += length or Fraction(bar_ticks(metre), TICKS_PER_BEAT)
     sheet.end = _ticks(start)
+    if sheet.bars:  # as printed, since a repeat may begin between the pieces
+        lengths = (_ticks(length_at(index)) for index in range(len(longest)))
+        sheet.is_divided = is_divided(lengths, sheet.bars[0][1])
     return sheet
 
 
@@ -216,6 +257,9 @@ def _time_signatures(starts: Sequence[tuple[int, Metre]], end: int) -> Iterator[
     for tick, length, metre in bars:
         if tick == bars[-1][0]:  # it may be incomplete: nothing begins after it
             length = max(length, bar_ticks(metre))
+        is_long = length > LONGEST_BAR
+        if is_long:
+            length = bar_ticks(metre)
         unit = metre[1]
         # A bar of one beat has two halves: software without time signatures writes 1/4.
         while (length * unit % WHOLE or length * unit == WHOLE) and unit < 64:
@@ -225,4 +269,4 @@ def _time_signatures(starts: Sequence[tuple[int, Metre]], end: int) -> Iterator[
         metre = -(-length * unit // WHOLE), unit
         if metre != last:
             yield TimeSignature(tick, *metre)
-        last = metre if length * unit % WHOLE == 0 else None
+        last = metre if length * unit % WHOLE == 0 and not is_long else None

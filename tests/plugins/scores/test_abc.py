@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from musicgen.errors import UserError
-from musicgen.midi import find_music, music_name, read
+from musicgen.midi import dumps, find_music, loads, music_name, read
 from musicgen.plugins.scores.printed_scores import read_score
 
 HEAD = "X:1\nT:t\nM:4/4\nL:1/4\nK:C\n"
@@ -24,7 +24,7 @@ def quarters(track):
 @pytest.mark.parametrize(
     ("music", "expected"),
     [
-        ("^G G g =G|G4|]", [(0, 1, 68), (1, 1, 68), (2, 1, 79), (3, 1, 67), (4, 4, 67)]),
+        ("^G G g =G|G4|]", [(0, 1, 68), (1, 1, 68), (2, 1, 80), (3, 1, 67), (4, 4, 67)]),
         ("A2 B _B-|B2 B2|]", [(0, 2, 69), (2, 1, 71), (3, 3, 70), (6, 2, 71)]),
         ("C4|Z2|D4|]", [(0, 4, 60), (12, 4, 62)]),
         ("X|z C x2|D4|", [(5, 1, 60), (8, 4, 62)]),
@@ -121,6 +121,92 @@ def test_da_capo_and_dal_segno(tmp_path, music, expected):
     played = read_abc(tmp_path, HEAD + music, repeats=True)
     assert played.notes["pitch"].tolist() == [pitches[step] for step in expected]
     assert not played.markers
+
+
+@pytest.mark.parametrize(
+    ("scope", "pitches"),
+    [("pitch", [61, 73, 61, 60]), ("octave", [61, 72, 61, 60]), ("not", [61, 72, 60, 60])],
+)
+@pytest.mark.parametrize("where", ["{}" + HEAD, HEAD + "{}"])
+def test_accidentals_reach_as_far_as_the_tune_says(tmp_path, scope, pitches, where):
+    text = where.format(f"%%propagate-accidentals {scope}\n") + "^CcC=C|C4|"
+    assert read_abc(tmp_path, text).notes["pitch"].tolist() == [*pitches, 60]
+    text = where.format(f"I:propagate-accidentals {scope}\n") + "^CcC=C|C4|"
+    assert read_abc(tmp_path, text).notes["pitch"].tolist() == [*pitches, 60]
+    assert read_abc(tmp_path, HEAD + "^Cc_e'E|").notes["pitch"].tolist() == [61, 73, 87, 63]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("ABA", "CDECD"),
+        ("A2B", "CDCDE"),
+        ("(AB)2", "CDECDE"),
+        ("B.(A2(B)2)2", "ECDCDEECDCDEE"),
+        ("AXB0", "CD"),
+    ],
+)
+def test_sections_are_played_in_the_order_of_the_head(tmp_path, order, expected):
+    """On request, and each with its repeats: the second repeat goes back to its own section."""
+    pitches = {"C": 60, "D": 62, "E": 64}
+    text = HEAD.replace("K:", f"P:{order}\nK:") + "P:A\nC4|D4|\n[P:B]E4|"
+    assert read_abc(tmp_path, text).notes["pitch"].tolist() == [60, 62, 64]
+    played = read_abc(tmp_path, text, repeats=True).notes["pitch"].tolist()
+    assert played == [pitches[step] for step in expected]
+    twice = read_abc(tmp_path, text[:-1] + ":|", repeats=True).notes["pitch"].tolist()
+    assert twice == [pitches[step] for step in expected.replace("E", "EE")]
+
+
+def test_endless_orders_raise_one_line(tmp_path):
+    for order in ("((((((A99)99)99)99)99)99)99", "A99" * 99):
+        text = HEAD.replace("K:", f"P:{order}\nK:") + "P:A\n" + "C4|" * 999
+        with pytest.raises(UserError, match=r"more than 20,000 (sections|bars)"):
+            read_abc(tmp_path, text, repeats=True)
+
+
+def test_microtones_and_macros_are_named(tmp_path):
+    score = read_abc(tmp_path, HEAD + "^/C _3/2D ^F _/A|[^1/4C^E]4|")
+    assert score.repairs == ["4 microtones rounded"]
+    assert score.notes["pitch"].tolist() == [60, 60, 66, 69, 60, 65]
+    score = read_abc(tmp_path, HEAD.replace("K:", "m: ~G2 = G/A/G\nm:~A=A/B/A\nK:") + "~G2 CD|")
+    assert score.repairs == ["2 macros (m:) not played"]
+
+
+@pytest.mark.parametrize(
+    ("music", "onset", "signatures"),
+    [
+        ("CDE:|F|GABc|", 0, [(0, 4, 4)]),
+        ("CD:|EF|GABc|", 0, [(0, 4, 4)]),
+        ("C||D|EF|GABc|", 0, [(0, 4, 4)]),
+        ("C|DEFG|ABc|", 3, [(0, 4, 4)]),  # an upbeat, as in the others
+        ("C|DEF|]", 3, [(0, 4, 4)]),
+        ("CD|EFG|ABcd|", 2, [(0, 4, 4), (1920, 3, 4), (3360, 4, 4)]),
+    ],
+)
+def test_a_first_bar_in_pieces_is_no_upbeat(tmp_path, music, onset, signatures):
+    score = read_abc(tmp_path, HEAD + music)
+    assert score.notes["onset"].min() == 480 * onset
+    assert score.time_signatures == signatures
+
+
+def test_pieces_of_a_first_bar_are_none_of_an_upbeat_when_it_is_repeated(tmp_path):
+    score = read_abc(tmp_path, HEAD + "CDE:|F|GABc|", repeats=True)
+    assert (score.notes["onset"] / 480).tolist() == list(range(11))
+    assert score.time_signatures == [(0, 3, 4), (1440, 4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("metre", "signature"), [("none", (4, 4)), ("3/4", (3, 4)), ("9+9/8", (18, 8))]
+)
+def test_endless_bars_become_bars_of_the_metre(tmp_path, metre, signature):
+    head = HEAD.replace("4/4", metre)
+    score = read_abc(tmp_path, head + "C" * 1_030 + "|D2|")
+    assert score.repairs == ["1 bar of more than 1,020 quarters divided"]
+    assert score.time_signatures == [(0, *signature), (480 * 1_030, *signature)]
+    assert loads(dumps(score)).time_signatures == score.time_signatures
+    read_abc(tmp_path, head + "C" * 1_020 + "|D2|")
+    with pytest.raises(UserError, match="a time signature of 2700/2"):
+        read_abc(tmp_path, HEAD.replace("4/4", "+".join(["900"] * 3) + "/2") + "CCCC|")
 
 
 def test_chord_symbols_are_markers(tmp_path):

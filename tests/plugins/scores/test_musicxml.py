@@ -202,6 +202,64 @@ def test_dal_segno_goes_to_the_coda(tmp_path, segno, to_coda, dal_segno, coda):
     assert once.notes["pitch"].tolist() == [60, 62, 64, 65]
 
 
+def sounds(name, value):
+    return f"<sound {name}='{value}'/>"
+
+
+@pytest.mark.parametrize("names", ["ab", ["", ""]])
+def test_two_codas_by_their_names(tmp_path, names):
+    """As two of one name follow each other, the last sign before and the next coda count."""
+    first, second = names if names == "ab" else ("x", "x")
+    bars = [
+        sounds("segno", first) + note("C", 8) + sounds("tocoda", first),
+        note("D", 8) + sounds("dalsegno", first),
+        sounds("coda", first) + note("E", 8),
+        sounds("segno", second) + note("F", 8) + sounds("tocoda", second),
+        note("G", 8) + sounds("dalsegno", second),
+        sounds("coda", second) + note("A", 8),
+    ]
+    played = read_text(tmp_path, score_of([attributes(0) + bars[0], *bars[1:]]), repeats=True)
+    assert played.notes["pitch"].tolist() == [60, 62, 60, 64, 65, 67, 65, 69]
+
+
+def test_one_segno_with_two_codas(tmp_path):
+    """The second time the music passes the sign of the first coda, which came before."""
+    bars = [
+        attributes(0) + sounds("segno", "s") + note("C", 8) + sounds("tocoda", "a"),
+        note("D", 8) + sounds("dalsegno", "s"),
+        sounds("coda", "a") + note("E", 8) + sounds("tocoda", "b"),
+        note("F", 8) + sounds("dalsegno", "s"),
+        sounds("coda", "b") + note("G", 8),
+    ]
+    played = read_text(tmp_path, score_of(bars), repeats=True)
+    assert played.notes["pitch"].tolist() == [60, 62, 60, 64, 65, 60, 62, 64, 67]
+
+
+def test_a_doubled_part_and_microtones(tmp_path):
+    for above, pitches in ("", [48, 60]), (" above='yes'", [60, 72]):
+        double = f"<transpose><chromatic>0</chromatic><double{above}/></transpose>"
+        score = read_text(tmp_path, score_of([attributes(0, inside=double) + note("C", 8)]))
+        assert score.notes["pitch"].tolist() == pitches
+    quarter = note("C", 8).replace("</step>", "</step><alter>0.5</alter>")
+    assert read_text(tmp_path, score_of([quarter])).repairs == ["1 microtone rounded"]
+
+
+def test_a_change_of_instrument_begins_another_track(tmp_path):
+    head = "<midi-instrument id='{}'><midi-program>{}</midi-program></midi-instrument>".format
+    heads = ["<part-name>Reeds</part-name>" + head("I1", 69) + head("I2", 1)]
+    change = f"<sound>{head('I3', 74)}</sound>"
+    bars = [
+        attributes(0) + note("C", 4) + note("D", 4, "<instrument id='I2'/>"),
+        change + note("E", 8, '<tie type="start"/>'),
+        note("E", 4, '<tie type="stop"/>') + note("F", 4, "<instrument id='I1'/>"),
+    ]
+    tracks = read_text(tmp_path, score_of(bars, heads=heads)).tracks
+    assert [(t.name, t.program) for t in tracks] == [("Reeds", n) for n in (68, 0, 73)]
+    assert quarters(tracks[0]) == [(0, 2, 60), (10, 2, 65)]
+    assert quarters(tracks[1]) == [(2, 2, 62)]
+    assert quarters(tracks[2]) == [(4, 6, 64)]
+
+
 def test_timewise_files_and_containers_that_are_no_xml(tmp_path):
     text = score_of([attributes(0) + note("C", 8), note("D", 8)])
     timewise = (
