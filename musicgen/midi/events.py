@@ -18,10 +18,14 @@ from musicgen.errors import UserError
 from musicgen.midi.score import IntArray
 
 META, SYSEX, CONTINUED, END_OF_TRACK = 0xFF, 0xF0, 0xF7, 0x2F
+FIRST_REAL_TIME = 0xF8  # the first status of messages without data, such as those of a clock
 # Kinds of meta events.
-TRACK_NAME, MARKER, TEMPO_CHANGE, TIME_SIGNATURE, KEY_SIGNATURE = 0x03, 0x06, 0x51, 0x58, 0x59
+TRACK_NAME, INSTRUMENT_NAME, MARKER, PORT = 0x03, 0x04, 0x06, 0x21
+TEMPO_CHANGE, TIME_SIGNATURE, KEY_SIGNATURE = 0x51, 0x58, 0x59
 DRUM_CHANNEL = 9
 LAST_TICK = 2**31 - 1
+# Kind and value: tempi, metres, keys with too few bytes; 0 bpm, 0/4, more than 7 sharps or flats.
+_DAMAGED = re.compile(rb"Q(.{0,2}\Z|\0{3})|X(.{0,3}\Z|\0)|Y(.?\Z|[\x08-\xf8])", re.DOTALL)
 
 Bytes = NDArray[np.uint8]
 LongEvent = tuple[int, int, int | None, bytes]
@@ -71,7 +75,9 @@ class Event(NamedTuple):
 def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
     """Yield the events of the track in `data[at:end]`, up to its end-of-track event.
 
-    The last may end after the track, if that is cut short.
+    SysEx leaves the running status as it is, as some programs expect against the standard.
+    Messages in real time, which belong on a cable, are left out. The last event may end after the
+    track, if that is cut short.
 
     Raises:
         UserError: damage leaves the following events without a meaning.
@@ -93,13 +99,11 @@ def find_events(data: bytes, at: int, end: int) -> Iterator[Event]:
             if status < 0xA0:
                 _check_note(data, status, content, end)
             running = status
-        elif status == META:
-            length, at = read_number(data, at + 1, end)
+        elif status in (META, SYSEX, CONTINUED):
+            length, at = read_number(data, at + (status == META), end)
             at += length
-        elif status in (SYSEX, CONTINUED):
-            length, at = read_number(data, at, end)
-            at += length
-            running = 0
+        elif status >= FIRST_REAL_TIME:
+            continue
         else:
             raise broken("an event that is not supported", at)
         yield Event(time, status, data[content:at], content, at)
@@ -113,6 +117,11 @@ def _check_note(data: bytes, status: int, at: int, end: int) -> None:
         raise broken("a pitch past 127", at + 2)
     if status >= 0x90 and at + 2 <= end and data[at + 1] & 0x80:
         raise broken("a velocity past 127", at + 2)
+
+
+def has_meaning(kind: int, value: bytes) -> bool:
+    """Return whether a meta event has a meaning: no tempo of 0, no time signature of 0/4."""
+    return not _DAMAGED.match(bytes([kind]) + value)
 
 
 def number_bytes(value: int) -> bytes:
@@ -130,7 +139,7 @@ def read_text(text: bytes) -> str:
     Without such bytes, a text that has no ASCII letter may be half-width katakana.
     """
     with suppress(UnicodeDecodeError):
-        return text.decode()
+        return text.decode("utf-8-sig")
     if re.search(rb"[\x81-\x9f]", text) or not re.search(rb"[A-Za-z]", text):
         with suppress(UnicodeDecodeError):
             return text.decode("cp932")

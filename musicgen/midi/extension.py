@@ -218,7 +218,7 @@ def _go_on(
 ) -> None:
     """Add what follows of a track: ends of notes, pedals, wheels; all events of a whole one."""
     cut, end = edges
-    notes = chain.from_iterable(track.whole.played.values())
+    notes = [*chain.from_iterable(track.whole.played.values())]
     ends = {note_off for _, note_on, note_off in notes if note_on.tick < cut}
     for event in track.whole.events[len(track.events) :]:
         if event in ends:
@@ -226,9 +226,13 @@ def _go_on(
             track.add(min(event.tick, end + sustain, latest), OFF, event.message)
         elif whole:
             track.add(event.tick, OFF, event.message)
-    for note_on, _ in chain.from_iterable(track.whole.sounding.values()):
-        if note_on.tick < cut:
-            track.add(end, OFF, (0x80 | note_on.channel, note_on.content[0], 64))
+    unended = {note_on for note_on, _ in chain.from_iterable(track.whole.sounding.values())}
+    for (onset, duration, pitch, _), note_on, note_off in notes:
+        if note_off is None and onset < cut and (note_on in unended or onset + duration >= cut):
+            latest = struck.get((note_on.channel, pitch), onset + duration)
+            note_end = min(onset + duration, end + sustain, latest)
+            note_end = end if note_on in unended else note_end
+            track.add(note_end, OFF, (0x80 | note_on.channel, pitch, 64))
     for (channel, control), held in track.held.items():
         track.add(max(end, held.tick), OFF, at_rest(channel, control))
 
@@ -295,7 +299,7 @@ def _place(
     new_programs: Mapping[int, int],
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
-    programs = {c: program for track in file_tracks for c, program in track.programs.items()}
+    programs = {(t.whole.port, c): p for t in file_tracks for c, p in t.programs.items()}
     parts = _parts_by_role(file_tracks, find_track, programs)
     found = {
         index: some
@@ -303,7 +307,7 @@ def _place(
         if (some := _parts_of(track, parts.get(index, ())))
     }
     played = {channel for some in found.values() for _, channel in some}
-    used = {*programs, *(channel for some in parts.values() for _, channel in some)}
+    used = {c for _, c in programs} | {c for some in parts.values() for _, c in some}
     # After the end nothing else plays on the used ones, so that a program may change there.
     free = [c for c in range(16) if c not in {DRUM_CHANNEL, *played}]
     free.sort(key=used.__contains__)
@@ -330,16 +334,16 @@ def _place(
 def _parts_by_role(
     file_tracks: Sequence[FileTrack],
     find_track: Callable[[Track], int | None],
-    programs: Mapping[int, int],
+    programs: Mapping[tuple[int, int], int],
 ) -> dict[int | None, list[_Part]]:
     """Return the parts of a file by the track of the music that has their role; None: no track."""
     drums = drum_channels([track.whole for track in file_tracks])
     parts: dict[int | None, list[_Part]] = {}
     for file_track in file_tracks:
-        name = file_track.whole.name
+        name, port = file_track.whole.name, file_track.whole.port
         for channel in sorted(file_track.whole.struck):
-            program = file_track.programs.get(channel, programs.get(channel, 0))
-            is_drum = channel in drums or names_drums(name, program)
+            program = file_track.programs.get(channel, programs.get((port, channel), 0))
+            is_drum = (port, channel) in drums or names_drums(name, program)
             role = find_track(Track(name, program, is_drum))
             parts.setdefault(role, []).append((file_track, channel))
     return parts

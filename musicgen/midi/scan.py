@@ -5,24 +5,31 @@ from itertools import pairwise
 
 import numpy as np
 
-from musicgen.midi.events import SYSEX, Bytes, EventArrays, find_events_at_once
+from musicgen.midi.events import (
+    END_OF_TRACK,
+    SYSEX,
+    Bytes,
+    EventArrays,
+    find_events_at_once,
+    has_meaning,
+)
 from musicgen.midi.score import NOTE, IntArray, NoteArray, sort_notes
 from musicgen.midi.tracks import (
     BANK,
-    DRUM_BANK,
     MAX_TRACKS,
     PEDAL_DOWN,
+    SILENCES,
     SUSTAIN,
     MidiFile,
     TrackState,
     drum_part,
-    has_meaning,
     length_without_end,
 )
 
 _NO_PROGRAM = -1  # before the first change
 # A number that sorts events by key (channel and pitch) has the index of the event in its low bits.
 _INDEX_BITS = 32
+_MOST_SILENCES = 100  # most files have one or two for each channel
 _INDEX = (1 << _INDEX_BITS) - 1
 
 
@@ -51,12 +58,15 @@ def scan_file(data: bytes) -> MidiFile | None:
         tracks[channel // 16].first_programs.setdefault(channel % 16, program)
         tracks[channel // 16].programs[channel % 16] = program
     begin, end, unended = _find_notes(events)
+    controllers = (events.kind == 0xB0).nonzero()[0]
+    numbers = events.first.take(controllers)
+    silences = controllers[np.isin(numbers, SILENCES)]
+    if _ends_elsewhere(events, begin, end, len(unended), silences):
+        return None
     duration = events.tick.take(end) - events.tick.take(begin)
     if len(unended):
         begin, duration = _with_unended(tracks, events, begin, end, unended, 4 * division)
     first_note = _add_notes(tracks, events, changes, begin, duration) if len(begin) else {}
-    controllers = (events.kind == 0xB0).nonzero()[0]
-    numbers = events.first.take(controllers)
     banks = controllers[numbers == BANK]  # those before the first notes of their channels count
     for index, channel, bank in zip(
         banks.tolist(), events.channel[banks].tolist(), events.second[banks].tolist(), strict=True
@@ -85,10 +95,10 @@ def _add_long_events(tracks: list[TrackState], events: EventArrays) -> bool:
     ticks = events.tick.take([index for index, *_ in events.long_events]).tolist()
     for tick, (_, track, kind, value) in zip(ticks, events.long_events, strict=True):
         if kind is None:
-            channel = drum_part(value)
-            if channel is not None:
-                tracks[track].banks[channel, SYSEX] = DRUM_BANK
-        elif has_meaning(kind, value):
+            part = drum_part(value)
+            if part is not None:
+                tracks[track].banks[part[0], SYSEX] = part[1]
+        elif has_meaning(kind, value) and kind != END_OF_TRACK:  # a longer one than usual
             tracks[track].metas.append((tick, kind, value))
         else:
             return False
@@ -126,6 +136,29 @@ def _find_notes(events: EventArrays) -> tuple[IntArray, IntArray, IntArray]:
     end, key_of_end = end[most == before], key_of_end[most == before]
     num_ends = key_of_end.searchsorted(key, "right") - key_of_end.searchsorted(key)
     return begin[rank < num_ends] & _INDEX, end & _INDEX, begin[rank >= num_ends] & _INDEX
+
+
+def _ends_elsewhere(
+    events: EventArrays, begin: IntArray, end: IntArray, num_unended: int, silences: IntArray
+) -> bool:
+    """Return whether a note ends by a controller, or may end by an event of another track.
+
+    Args:
+        begin: indices of the events that begin notes, and `end` of those that end them.
+        silences: indices of controllers that end all notes of their channel.
+    """
+    if num_unended:
+        is_end = (events.kind == 0x80) | ((events.kind == 0x90) & (events.second == 0))
+        return len(silences) > 0 or int(is_end.sum()) > len(end)
+    if len(silences) > _MOST_SILENCES:
+        return True
+    channel, onset = events.channel.take(begin), events.tick.take(begin)
+    return any(
+        (
+            (channel == events.channel[at]) & (onset < events.tick[at]) & (at > begin) & (at < end)
+        ).any()
+        for at in silences
+    )
 
 
 def _keys(events: EventArrays) -> IntArray:

@@ -5,18 +5,22 @@ import struct
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from musicgen.errors import UserError
 from musicgen.midi.events import (
     DRUM_CHANNEL,
     END_OF_TRACK,
+    INSTRUMENT_NAME,
     META,
+    PORT,
     SYSEX,
     TRACK_NAME,
     Event,
     broken,
     find_events,
+    has_meaning,
     read_text,
 )
 from musicgen.midi.score import NoteArray, Track, join_notes, names_drums, notes_from, sort_notes
@@ -26,20 +30,20 @@ MAX_TRACKS = 512
 """More need gigabytes to read; an orchestra has a hundred."""
 
 _LONGEST_WRAPPER = 1024  # bytes before the header of a file in RIFF or MacBinary
-# Kind and value: tempi, metres, keys with too few bytes; 0 bpm, 0/4, more than 7 sharps or flats.
-_DAMAGED = re.compile(rb"Q(.{0,2}\Z|\0{3})|X(.{0,3}\Z|\0)|Y(.?\Z|[\x08-\xf8])", re.DOTALL)
 _NO_MEANING = 0x7F  # the kind of meta events of a single program
 DRUM_BANK = 127
 _DRUM_BANKS = (120, 126, DRUM_BANK)  # of GM2 and XG
 _MELODY_BANK = 121  # of GM2; it makes channel 9 melodic
-# Messages of GS and XG that make a part one of drums, and the channels of parts: of XG, then of GS.
+# Messages of GS and XG that make a part one of drums or, by 0, of melodies, and the channels of
+# parts: of XG, then of GS.
 _DRUM_PART = re.compile(
-    rb"(?:A.B\x12@(?=[\x10-\x1f]\x15[\x01\x02])|C.L\x08(?=[\x00-\x0f]\x07[\x01-\x05]))(.)",
+    rb"A.B\x12@([\x10-\x1f])\x15([\x00-\x02])|C.L\x08([\x00-\x0f])\x07([\x00-\x05])",
     re.DOTALL,
 )
 _CHANNELS = (*range(16), DRUM_CHANNEL, *range(DRUM_CHANNEL), *range(DRUM_CHANNEL + 1, 16))
 
 BANK, SUSTAIN, SOSTENUTO = 0, 64, 66  # controllers
+SILENCES = (120, 123)  # controllers that end all notes of their channel
 PEDAL_DOWN = 64  # the lowest value at which a pedal is down
 LEVELS = {7: 100, 11: 127}  # controllers of volume and expression, and where they begin
 WHEEL, CENTRE = -1, b"\0\x40"  # of the pitch, as if it were a controller, and where it rests
@@ -109,6 +113,7 @@ def open_file(data: bytes) -> MidiFile:
     if len(tracks) > MAX_TRACKS:
         raise UserError(f"it has {len(tracks):,} tracks, more than {MAX_TRACKS}; split it")
     form = 1 if form == 1 else int(len(tracks) > 1)
+    _end_across_tracks(tracks)
     for track in tracks:
         track.end_notes(4 * division)
     repairs = [pluralize(number, nouns) for nouns, number in changed.items() if number]
@@ -144,15 +149,33 @@ def _remove_meaningless(events: list[Event], data: bytearray) -> int:
     return number
 
 
-def has_meaning(kind: int, value: bytes) -> bool:
-    """Return whether a meta event has a meaning: no tempo of 0, no time signature of 0/4."""
-    return not _DAMAGED.match(bytes([kind]) + value)
-
-
-def drum_part(content: bytes) -> int | None:
-    """Return the channel that a SysEx message of GS or XG makes one of drums."""
+def drum_part(content: bytes) -> tuple[int, int] | None:
+    """Return the channel that a SysEx message of GS or XG makes one of drums or not, and a bank."""
     match = _DRUM_PART.search(content)
-    return _CHANNELS[match[1][0]] if match else None
+    if match is None:
+        return None
+    part, kind = match[1] or match[3], match[2] or match[4]
+    return _CHANNELS[part[0]], DRUM_BANK if kind[0] else _MELODY_BANK
+
+
+def _end_across_tracks(tracks: Sequence["TrackState"]) -> None:
+    """End the notes whose ends stand in other tracks of their port and channel."""
+    ends = defaultdict[tuple[int, int, int], list[int]](list)
+    for track in tracks:
+        for event in track.loose_ends:
+            is_silence = event.status >> 4 == 0xB
+            for pitch in range(128) if is_silence else event.content[:1]:
+                ends[track.port, event.channel, pitch].append(event.tick)
+    open_notes = defaultdict[tuple[int, int, int], list[tuple[int, int, TrackState]]](list)
+    for number, track in enumerate(tracks):
+        for (channel, pitch), sounding in track.sounding.items() if ends else ():
+            open_notes[track.port, channel, pitch] += [(x.tick, number, track) for x, _ in sounding]
+    for key, begins in open_notes.items():
+        ticks = iter(sorted(ends[key]))
+        for onset, _, track in sorted(begins, key=itemgetter(0, 1)):
+            end = next((tick for tick in ticks if tick > onset), None)
+            if end is not None:
+                track.end_note(key[1], key[2], end, None)
 
 
 def _find_track(data: bytes, start: int, end: int) -> tuple[list[Event], int, int]:
@@ -186,12 +209,13 @@ class TrackState:
         programs: the last program of each channel.
         first_programs: the first program of each channel.
         banks: the bank of each channel before its first note, by channel and `BANK`; a bank of
-            drums that a SysEx message selects, by channel and `SYSEX`.
+            drums or melodies that a SysEx message selects, by channel and `SYSEX`.
         struck: the last onset of each channel.
         held: the last event of each pedal and pitch wheel that is not at rest, by channel and
             controller.
         levels: tick and value of each change of volume and expression, by channel and controller.
         sounding: notes that have not ended, by channel and pitch.
+        loose_ends: note-offs that ended no note, and controllers that end all notes.
         played: notes with their events, by channel and program.
         notes: sorted `NOTE` arrays by channel and program, after `end_notes`.
         num_unended: number of notes without a note-off; `end_notes` gives them an end.
@@ -210,6 +234,7 @@ class TrackState:
         self.held: dict[tuple[int, int], Event] = {}
         self.levels: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         self.sounding: defaultdict[tuple[int, int], list[SoundingNote]] = defaultdict(list)
+        self.loose_ends: list[Event] = []
         self.played: defaultdict[ChannelProgram, list[FileNote]] = defaultdict(list)
         self.notes: dict[ChannelProgram, NoteArray] = {}
         self.num_unended = self.num_pedalled = 0
@@ -218,8 +243,14 @@ class TrackState:
     def name(self) -> str:
         """The track's last name; empty if it has several instruments: then it is a title."""
         instruments = {(x == DRUM_CHANNEL, self.programs.get(x)) for x in self.struck}
-        names = [read_text(text) for _, kind, text in self.metas if kind == TRACK_NAME]
-        return names[-1] if names and len(instruments) < 2 else ""
+        names = {kind: text for _, kind, text in self.metas}  # the last of each kind
+        name = names.get(TRACK_NAME) or names.get(INSTRUMENT_NAME, b"")
+        return read_text(name) if len(instruments) < 2 else ""
+
+    @property
+    def port(self) -> int:
+        """The port of the track's channels: each port has 16 of its own."""
+        return next((x[0] for _, kind, x in self.metas if kind == PORT and x), 0)
 
     def read(self, events: Iterable[Event]) -> None:
         """Update the state by the next events."""
@@ -235,19 +266,34 @@ class TrackState:
                 self.struck[channel] = event.tick
                 self.sounding[channel, content[0]].append((event, self.programs.get(channel)))
             elif kind in (8, 9):
-                self._end_note(event)
+                if not self.end_note(event.channel, content[0], event.tick, event):
+                    self.loose_ends.append(event)
             else:
                 self._read_setting(kind, event)
             self.events.append(event)
 
-    def _end_note(self, event: Event) -> None:
-        """End the oldest sounding note of the event's key."""
-        channel, pitch = event.channel, event.content[0]
-        if sounding := self.sounding[channel, pitch]:
-            begin, program = sounding.pop(0)
-            note = begin.tick, event.tick - begin.tick, pitch, begin.content[1]
-            self.played[channel, program].append((note, begin, event))
-            self.num_pedalled += (channel, SUSTAIN) in self.held
+    def end_note(self, channel: int, pitch: int, tick: int, event: Event | None) -> bool:
+        """End the oldest sounding note of a key; return whether there is one.
+
+        Args:
+            event: its note-off; None: something else ends it.
+        """
+        sounding = self.sounding.get((channel, pitch))
+        if not sounding:
+            return False
+        begin, program = sounding.pop(0)
+        note = begin.tick, tick - begin.tick, pitch, begin.content[1]
+        self.played[channel, program].append((note, begin, event))
+        self.num_pedalled += (channel, SUSTAIN) in self.held
+        return True
+
+    def _silence(self, event: Event) -> None:
+        """End all notes of the event's channel that began before it."""
+        for (channel, pitch), sounding in self.sounding.items():
+            if channel == event.channel:
+                for _ in range(sum(begin.tick < event.tick for begin, _ in sounding)):
+                    self.end_note(channel, pitch, event.tick, None)
+        self.loose_ends.append(event)
 
     def _read_setting(self, kind: int, event: Event) -> None:
         """Take note of a change of program, a controller, a pitch bend or a SysEx message."""
@@ -261,10 +307,12 @@ class TrackState:
             self._hold((channel, content[0]), event, content[1] >= PEDAL_DOWN)
         elif kind == 0xB and content[0] == BANK and channel not in self.struck:
             self.banks[channel, BANK] = content[1]
+        elif kind == 0xB and content[0] in SILENCES:
+            self._silence(event)
         elif kind == 0xE:
             self._hold((channel, WHEEL), event, content != CENTRE)
-        elif event.status == SYSEX and (drums := drum_part(content)) is not None:
-            self.banks[drums, SYSEX] = DRUM_BANK
+        elif event.status == SYSEX and (part := drum_part(content)) is not None:
+            self.banks[part[0], SYSEX] = part[1]
 
     def _hold(self, key: tuple[int, int], event: Event, is_held: bool) -> None:
         self.held.pop(key, None)
@@ -312,15 +360,16 @@ def length_without_end(onset: int, ends: Sequence[int], last: int, longest: int)
     return min(max(1, last - onset), longest)
 
 
-def drum_channels(tracks: Sequence[TrackState]) -> set[int]:
-    """Return the channels of drums: 9, and those whose first notes have a bank of drums.
+def drum_channels(tracks: Sequence[TrackState]) -> set[tuple[int, int]]:
+    """Return the ports and channels of drums: 9, and those whose first notes have a drum bank.
 
-    Channel 9 is melodic if its first notes have GM2's bank of melodies.
+    Channel 9 is melodic if its first notes have GM2's bank of melodies, or a message says so.
     """
-    banks = [each for track in tracks for each in track.banks.items()]
-    drums = {channel for (channel, _), bank in banks if bank in _DRUM_BANKS}
-    is_melody = ((DRUM_CHANNEL, BANK), _MELODY_BANK) in banks
-    return drums if is_melody else drums | {DRUM_CHANNEL}
+    banks = [(track.port, c, bank) for track in tracks for (c, _), bank in track.banks.items()]
+    drums = {(port, channel) for port, channel, bank in banks if bank in _DRUM_BANKS}
+    ports = {track.port for track in tracks}
+    melodies = {port for port in ports if (port, DRUM_CHANNEL, _MELODY_BANK) in banks}
+    return drums | {(port, DRUM_CHANNEL) for port in ports - melodies}
 
 
 def file_parts(tracks: Sequence[TrackState]) -> Iterator[tuple[int, list[ChannelProgram], Track]]:
@@ -328,16 +377,20 @@ def file_parts(tracks: Sequence[TrackState]) -> Iterator[tuple[int, list[Channel
 
     Each comes with the index of its track in the file, and with its keys in `TrackState.notes`.
     """
-    programs = {c: p for track in tracks[::-1] for c, p in track.first_programs.items()}
+    programs = {
+        (track.port, channel): program
+        for track in tracks[::-1]
+        for channel, program in track.first_programs.items()
+    }
     drums = drum_channels(tracks)
     for number, track in enumerate(tracks):
-        name = track.name
+        name, port = track.name, track.port
         parts: defaultdict[tuple[int, int, bool], list[ChannelProgram]] = defaultdict(list)
         for channel, own in track.notes:
             program = own
             if program is None:  # a later change in the track does not count before it
-                program = 0 if channel in track.programs else programs.get(channel, 0)
-            is_drum = channel in drums
+                program = 0 if channel in track.programs else programs.get((port, channel), 0)
+            is_drum = (port, channel) in drums
             parts[DRUM_CHANNEL if is_drum else channel, program, is_drum].append((channel, own))
         for (_, program, has_drum_channel), keys in sorted(parts.items()):
             is_drum = has_drum_channel or names_drums(name, program)

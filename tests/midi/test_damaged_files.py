@@ -38,7 +38,7 @@ BROKEN = {
     "time past 2^31": (midi((LONGEST + b"\x90\x3c\x00") * 9 + NOTE + END), r"2\^31"),
     "velocity past 127": (midi(b"\x00\x90\x3c\xd0\x60\x80\x3c\x40" + END), "velocity past 127"),
     "an escape after a note": (midi(NOTE + b"\x00\xf7\x94\xf1\x4c\x6d\x9f\xc1"), "past the end"),
-    "a real-time message": (midi(b"\x00\xf8" + NOTE + END), "not supported"),
+    "a message of a cable": (midi(b"\x00\xf3\x01" + NOTE + END), "not supported"),
 }
 for channel in (0, 15):
     on, off = bytes([0, 0x90 | channel]), bytes([0x60, 0x80 | channel])

@@ -62,6 +62,21 @@ def test_a_whole_file_keeps_the_notes_behind_the_end():
     assert found["duration"].tolist() == [480, 240, 9]
 
 
+def test_a_note_without_a_note_off_of_its_own_ends_where_it_did():
+    """A controller or another track ends it; one that nothing ends is cut off."""
+    (on, off), (other, _) = notes((0, 60, END + 300)), notes((0, 62), channel=1)
+    silence = (END + 300, b"\xb0\x7b\0")
+    for file in ([[on, silence]], [[on], [off]]):
+        assert extended(file, music((0, 480, 72))) == [
+            (0, "note_on", 72, 64),
+            (240, "note_off", 72, 64),
+            (300, "note_off", 60, 64),
+        ]
+    assert extended([[other]], music((0, 480, 72)))[0] == (0, "note_off", 62, 64)
+    data = put_behind(PromptFile([[on, (480, silence[1])]]).data(), END, music((0, 480, 72)))
+    assert loads(data).notes["duration"].tolist() == [480, 240]
+
+
 def test_pedals_and_wheels_are_released_and_later_events_left_out():
     events = [(0, b"\xb0\x40\x7f"), (9, b"\xe0\x00\x50"), (END, b"\xb0\x07\x01"), *scale(1)]
     assert extended([[*events, (END + 9, b"\x90\x40\x40")]], music((0, 960, 72))) == [

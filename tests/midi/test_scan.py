@@ -67,6 +67,16 @@ INTACT = {
     "notes without an end": midi(
         b"\x00\x90\x3c\x50\x10\x3c\x60\x10\x40\x50\x60\x3c\x00\x60\xb0\x07\x40" + END
     ),
+    "controllers that end no note": PromptFile(
+        [[*MELODY, *((tick, b"\xb0\x7b\0") for tick in (0, 480, 1920))]]
+    ).data(),
+    "melodies by a message": PromptFile(
+        [[(0, b"\xf0\x0aA\x10B\x12@\x10\x15\0\x1b\xf7"), *notes((0, 60), channel=9)]]
+    ).data(),
+    "two ports": PromptFile(
+        [[*meta(0, 0x21, b"\0"), *program(48, 0), *MELODY], [*meta(0, 0x21, b"\1"), *MELODY]]
+    ).data(),
+    "the name of an instrument": PromptFile([[*meta(0, 4, b"Violin"), *MELODY]]).data(),
     "ends without a note": midi(b"\x00\x80\x3c\x50\x10\x90\x3c\x60\x10\x3c\x00\x10\x3c\x00" + END),
 }
 
@@ -76,6 +86,19 @@ def test_intact_files_are_read_at_once_as_event_by_event(name):
     scanned = scan_file(INTACT[name])
     assert scanned is not None
     assert described(scanned) == described(open_file(INTACT[name]))
+
+
+@pytest.mark.parametrize(
+    "tracks",
+    [
+        [[(0, b"\x90\x3c\x50")], [(480, b"\x80\x3c\0")]],
+        [[*MELODY, (100, b"\xb0\x7b\0")]],
+        [[*MELODY, (0, b"\x90\x48\x50"), (1900, b"\xb0\x78\0")]],
+        [[*MELODY, *((9 * n, b"\xb1\x7b\0") for n in range(101))]],
+    ],
+)
+def test_notes_that_end_elsewhere_are_read_event_by_event(tracks):
+    assert scan_file(PromptFile(tracks).data()) is None
 
 
 def test_changed_bytes_are_noticed_or_read_alike():

@@ -19,6 +19,11 @@ def with_length(data, wrong):
     return data[:at] + length.to_bytes(4, "big") + data[at + 4 :]
 
 
+def gs(part, kind):
+    """A message of GS; kind 0 is melodies, 1 and 2 are drums."""
+    return bytes([0xF0, 10, *b"A\x10B\x12@", part, 0x15, kind, 0, 0xF7])
+
+
 # Each with the tracks (name, program, drums, notes) and the time signatures that it has.
 CASES = {
     "plain": (PLAIN, [("", 0, False, 2), ("", 0, False, 2)], []),
@@ -70,6 +75,69 @@ CASES = {
     "a melody on channel 9 by bank": (
         PromptFile([[(0, b"\xb9\x00\x79"), *program(40, 9), *HITS]]),
         [("", 40, False, 2)],
+        [],
+    ),
+    "drums by a message of GS": (
+        PromptFile([[(0, gs(0x1A, 2)), *notes((0, 36), (480, 38), channel=10), *HITS]]),
+        [("", 0, True, 4)],
+        [],
+    ),
+    "melodies on channel 9 by messages": (
+        PromptFile([[(0, gs(0x10, 0)), *program(40, 9), *HITS]]),
+        [("", 40, False, 2)],
+        [],
+    ),
+    "drums by a message of XG": (
+        PromptFile([[(0, b"\xf0\x08C\x10L\x08\x01\x07\x02\xf7")], BASS, MELODY]),
+        [("", 0, True, 2), ("", 0, False, 2)],
+        [],
+    ),
+    "a channel on two ports": (
+        PromptFile(
+            [
+                [*meta(0, 0x21, b"\0"), *program(40, 0), (0, gs(0x11, 1)), *MELODY],
+                [*meta(0, 0x21, b"\1"), *program(33, 1), *MELODY, *HITS],
+                [*meta(0, 0x21, b"\1"), (0, gs(0x10, 0)), *BASS],
+            ]
+        ),
+        [("", 40, True, 2), ("", 0, False, 2), ("", 0, False, 2), ("", 33, False, 2)],
+        [],
+    ),
+    "ends in another track": (
+        PromptFile([[*BASS[:1], *MELODY[:1], *BASS[2:], *MELODY[2:]], [*BASS[1:2], *MELODY[1:2]]]),
+        [("", 0, False, 2), ("", 0, False, 2)],
+        [],
+    ),
+    "all notes off": (
+        PromptFile([[*MELODY[:1], (0, BASS[0][1]), (120, b"\xb0\x7b\0"), *MELODY[2:], *BASS[1:]]]),
+        [("", 0, False, 2), ("", 0, False, 2)],
+        [],
+    ),
+    "all sound off in another track": (
+        PromptFile([[*MELODY[:1], *BASS], [(120, b"\xb0\x78\0"), *MELODY[2:]]]),
+        [("", 0, False, 1), ("", 0, False, 2), ("", 0, False, 1)],
+        [],
+    ),
+    "running status across a message": (
+        PromptFile([[*MELODY[:2], (480, b"\xf0\x02\x7f\xf7"), (600, b"\x3c\0"), *MELODY[2:]]]),
+        [("", 0, False, 2)],
+        [],
+    ),
+    "messages in real time": (
+        PromptFile([[*MELODY[:1], (100, b"\xf8"), (200, b"\xfe"), (240, b"\x3c\0"), *MELODY[2:]]]),
+        [("", 0, False, 2)],
+        [],
+    ),
+    "a name with a byte order mark": (
+        PromptFile([[*meta(0, 3, "\ufeffGeige".encode()), *MELODY]]),
+        [("Geige", 0, False, 2)],
+        [],
+    ),
+    "the name of an instrument": (
+        PromptFile(
+            [[*meta(0, 4, b"Violin"), *MELODY], [*meta(0, 3, b"A"), *meta(0, 4, b"B"), *BASS]]
+        ),
+        [("Violin", 0, False, 2), ("A", 0, False, 2)],
         [],
     ),
     "two instruments of a track": (

@@ -196,15 +196,16 @@ def test_pieces_of_a_first_bar_are_none_of_an_upbeat_when_it_is_repeated(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("metre", "signature"), [("none", (4, 4)), ("3/4", (3, 4)), ("9+9/8", (18, 8))]
+    ("metre", "signature", "last"),
+    [("none", (4, 4), "D4"), ("3/4", (3, 4), "D3"), ("9+9/8", (18, 8), "D9")],
 )
-def test_endless_bars_become_bars_of_the_metre(tmp_path, metre, signature):
+def test_endless_bars_become_bars_of_the_metre(tmp_path, metre, signature, last):
     head = HEAD.replace("4/4", metre)
-    score = read_abc(tmp_path, head + "C" * 1_030 + "|D2|")
+    score = read_abc(tmp_path, head + "C" * 1_030 + f"|{last}|")
     assert score.repairs == ["1 bar of more than 1,020 quarters divided"]
     assert score.time_signatures == [(0, *signature), (480 * 1_030, *signature)]
     assert loads(dumps(score)).time_signatures == score.time_signatures
-    read_abc(tmp_path, head + "C" * 1_020 + "|D2|")
+    read_abc(tmp_path, head + "C" * 1_020 + f"|{last}|")
     with pytest.raises(UserError, match="a time signature of 2700/2"):
         read_abc(tmp_path, HEAD.replace("4/4", "+".join(["900"] * 3) + "/2") + "CCCC|")
 

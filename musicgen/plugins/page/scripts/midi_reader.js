@@ -8,15 +8,21 @@ const LAST_TICK = 2 ** 31 - 1;
 const LONGEST_WRAPPER = 1024; // bytes before the header, such as those of RIFF
 const DRUM_CHANNEL = 9;
 const BANK = 0; // a controller
+const SILENCES = [120, 123]; // controllers that end all notes of their channel
+// Messages of GS and XG that make a part one of drums or, by 0, of melodies; the parts of GS.
+const DRUM_PART =
+  /A.B\x12@([\x10-\x1f])\x15([\x00-\x02])|C.L\x08([\x00-\x0f])\x07([\x00-\x05])/s;
+const GS_CHANNELS = [9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15];
 const DRUM_BANKS = [120, 126, 127]; // of GM2 and XG
 const MELODY_BANK = 121; // of GM2: channel 9 is like any other
 const LONGEST_OPEN = 4; // beats of a note without an end
 // Statuses of events, kinds of channel events, and kinds of meta events.
 const META = 0xff;
+const FIRST_REAL_TIME = 0xf8; // the first status of messages without data
 const [NOTE_OFF, NOTE_ON, CONTROL_CHANGE] = [0x8, 0x9, 0xb];
 const [PROGRAM_CHANGE, CHANNEL_PRESSURE] = [0xc, 0xd];
-const [TRACK_NAME, MARKER, END_OF_TRACK, TEMPO] = [0x03, 0x06, 0x2f, 0x51];
-const [TIME_SIGNATURE, KEY_SIGNATURE] = [0x58, 0x59];
+const [TRACK_NAME, INSTRUMENT_NAME, MARKER, PORT] = [0x03, 0x04, 0x06, 0x21];
+const [END_OF_TRACK, TEMPO, TIME_SIGNATURE, KEY_SIGNATURE] = [0x2f, 0x51, 0x58, 0x59];
 
 /** A problem that the person at the page can understand: its message is one line. */
 class UserError extends Error {}
@@ -58,9 +64,14 @@ class Reader {
   }
 }
 
+/** Return a text with one letter for each byte. */
+function latinText(bytes) {
+  return Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+}
+
 /** Return a text: UTF-8, Shift-JIS or Latin-1, whichever fits, as `read_text` does in Python. */
 function readText(bytes) {
-  const latin = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+  const latin = latinText(bytes);
   const isJapanese = /[\x81-\x9f]/.test(latin) || !/[A-Za-z]/.test(latin);
   for (const encoding of isJapanese ? ["utf-8", "shift_jis"] : ["utf-8"]) {
     try {
@@ -107,6 +118,8 @@ function readMidi(bytes) {
       reader.at = end;
     }
   }
+  endAcrossTracks(tracks);
+  for (const track of tracks) track.endOpenNotes();
   addTracks(score, tracks);
   for (const events of [score.tempos, score.signatures, score.keys, score.markers]) {
     events.sort((a, b) => a[0] - b[0]);
@@ -167,18 +180,49 @@ function readTrack(bytes, start, end, score) {
   return track;
 }
 
+/** End the notes whose ends stand in other tracks of their port and channel. */
+function endAcrossTracks(tracks) {
+  const open = tracks.flatMap((track) => {
+    const lists = [...track.open].map(([key, notes]) => [track.onPort(key, 2048), notes]);
+    return lists.flatMap(([key, notes]) => notes.map((note) => ({ key, note, notes })));
+  });
+  if (!open.length) return;
+  const ends = new Map(open.map(({ key }) => [key, []]));
+  for (const track of tracks) {
+    for (const [channel, pitch, time] of track.looseEnds) {
+      for (const each of pitch === null ? Array(128).keys() : [pitch]) {
+        ends.get(track.onPort(channel * 128 + each, 2048))?.push(time);
+      }
+    }
+  }
+  for (const times of ends.values()) times.sort((a, b) => b - a);
+  for (const { key, note, notes } of open.sort((a, b) => a.note[0] - b.note[0])) {
+    const times = ends.get(key);
+    while (times.length && times.at(-1) <= note[0]) times.pop();
+    if (times.length) {
+      notes.shift();
+      note[1] = times.pop() - note[0];
+    }
+  }
+}
+
 /**
  * Add tracks to a score: each channel and program of a track is a track of its own. A channel
  * without a program in its track has the program that another track sets.
  */
 function addTracks(score, tracks) {
-  const programs = new Map([...tracks].reverse().flatMap((track) => [...track.firstPrograms]));
+  const programs = new Map(
+    [...tracks].reverse().flatMap((track) => {
+      return [...track.firstPrograms].map(([channel, program]) => [track.onPort(channel), program]);
+    }),
+  );
   const drums = drumChannels(tracks);
   for (const track of tracks) {
     const parts = new Map();
     for (const { channel, own, note } of track.notes) {
-      const elsewhere = track.firstPrograms.has(channel) ? 0 : (programs.get(channel) ?? 0);
-      const [program, isDrum] = [own ?? elsewhere, drums.has(channel)];
+      const place = track.onPort(channel);
+      const elsewhere = track.firstPrograms.has(channel) ? 0 : (programs.get(place) ?? 0);
+      const [program, isDrum] = [own ?? elsewhere, drums.has(place)];
       const id = (isDrum ? DRUM_CHANNEL : channel) * 256 + 2 * program + isDrum;
       if (!parts.has(id)) parts.set(id, { program, isDrum, notes: [] });
       parts.get(id).notes.push(note);
@@ -194,10 +238,14 @@ function addTracks(score, tracks) {
 
 /** Return the channels of drums: those with a bank of drums, and 9 without one of melodies. */
 function drumChannels(tracks) {
-  const banks = tracks.flatMap((track) => [...track.banks]);
-  const isMelody = ([channel, bank]) => channel === DRUM_CHANNEL && bank === MELODY_BANK;
-  const drums = banks.filter(([, bank]) => DRUM_BANKS.includes(bank)).map(([channel]) => channel);
-  return new Set(banks.some(isMelody) ? drums : [...drums, DRUM_CHANNEL]);
+  const banks = tracks.flatMap((track) => {
+    return [...track.banks, ...track.parts].map(([channel, bank]) => [track.onPort(channel), bank]);
+  });
+  const withBank = (of) => banks.filter(([, bank]) => of.includes(bank)).map(([place]) => place);
+  const melodies = withBank([MELODY_BANK]);
+  const usual = tracks.map((track) => track.onPort(DRUM_CHANNEL));
+  const drums = usual.filter((place) => !melodies.includes(place));
+  return new Set([...withBank(DRUM_BANKS), ...drums]);
 }
 
 /** Adds the events of a track of a file to a score, but for its notes, which it keeps. */
@@ -208,9 +256,12 @@ class TrackReader {
     this.programs = new Map(); // the last of each channel, and as `firstPrograms` the first
     this.firstPrograms = new Map();
     this.banks = new Map(); // before the first note of their channel
+    this.parts = new Map(); // banks that messages select
     this.struck = new Set(); // channels
+    this.looseEnds = []; // channel, pitch and time of ends of no note; null: of all pitches
     this.open = new Map(); // notes without an end yet, by channel and pitch
     [this.time, this.name, this.isEnded] = [0, "", false];
+    [this.instrumentName, this.port] = ["", null];
   }
 
   read() {
@@ -228,16 +279,29 @@ class TrackReader {
         if (this.isEnded) break;
         this.#meta(kind, content);
       } else if (status === 0xf0 || status === 0xf7) {
-        reader.text(reader.variable());
-        running = 0;
+        const content = this.#content();
+        this.#readPart(latinText(reader.bytes.subarray(content.at, content.end)));
       } else if (status >= 0x80 && status < 0xf0) {
         running = status;
         this.#channelEvent(status >> 4, status & 15);
-      } else {
+      } else if (status < FIRST_REAL_TIME) {
         throw broken("an event that is not supported", reader.at);
       }
     }
-    this.#endOpenNotes();
+  }
+
+  /** Return a number that tells this track's channel, or its key, from those of other ports. */
+  onPort(number, count = 16) {
+    return (this.port ?? 0) * count + number;
+  }
+
+  /** Take note of a SysEx message that makes a part one of drums or of melodies. */
+  #readPart(message) {
+    const match = DRUM_PART.exec(message);
+    if (!match) return;
+    const number = (match[1] ?? match[3]).charCodeAt(0);
+    const isDrum = (match[2] ?? match[4]) !== "\0";
+    this.parts.set(GS_CHANNELS[number - 16] ?? number, isDrum ? DRUM_BANKS[0] : MELODY_BANK);
   }
 
   /** Return the name of the track; if it has several instruments, it is the title of the piece. */
@@ -245,7 +309,7 @@ class TrackReader {
     const instruments = [...this.struck].map((channel) => {
       return `${channel === DRUM_CHANNEL} ${this.programs.get(channel)}`;
     });
-    return new Set(instruments).size > 1 ? "" : this.name;
+    return new Set(instruments).size > 1 ? "" : this.name || this.instrumentName;
   }
 
   /** Return a reader of the bytes of an event, which begin with their number. */
@@ -262,6 +326,8 @@ class TrackReader {
     const { score, time } = this;
     const length = content.end - content.at;
     if (kind === TRACK_NAME) this.name = content.text(length);
+    if (kind === INSTRUMENT_NAME) this.instrumentName = content.text(length);
+    if (kind === PORT && length) this.port ??= content.byte();
     if (kind === MARKER && length) score.markers.push([time, content.text(length)]);
     if (kind === TEMPO && length >= 3) {
       const microseconds = content.number(3); // of a beat
@@ -289,6 +355,7 @@ class TrackReader {
     if (kind === CONTROL_CHANGE && first === BANK && !this.struck.has(channel)) {
       this.banks.set(channel, second);
     }
+    if (kind === CONTROL_CHANGE && SILENCES.includes(first)) this.#silence(channel);
     if (kind !== NOTE_ON && kind !== NOTE_OFF) return;
     if (first > 127) throw broken("a pitch past 127", reader.at);
     if (second > 127) throw broken("a velocity past 127", reader.at);
@@ -302,10 +369,22 @@ class TrackReader {
     } else {
       const note = this.open.get(key).shift();
       if (note) note[1] = time - note[0];
+      else this.looseEnds.push([channel, first, time]);
     }
   }
 
-  #endOpenNotes() {
+  /** End all notes of a channel that began before. */
+  #silence(channel) {
+    for (const [key, notes] of this.open) {
+      while (key >> 7 === channel && notes.length && notes[0][0] < this.time) {
+        const note = notes.shift();
+        note[1] = this.time - note[0];
+      }
+    }
+    this.looseEnds.push([channel, null, this.time]);
+  }
+
+  endOpenNotes() {
     const longest = LONGEST_OPEN * this.score.ticksPerBeat;
     for (const note of [...this.open.values()].flat()) {
       note[1] = Math.max(1, Math.min(this.time - note[0], longest));
