@@ -7,20 +7,31 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from copy import deepcopy
+from fractions import Fraction
+from itertools import count
 from typing import Any
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import verovio
 
 MAX_MEMORY, MAX_CPU = 2**31, 60  # bytes, and seconds: a sonata takes seven
+_ID = "{http://www.w3.org/XML/1998/namespace}id"
+_LONGEST_CHAIN = 8  # of copies of copies
+_EVENTS = ("note", "chord", "rest", "space")
+_BAR_REPEATS = {"mRpt": 1, "mRpt2": 2}
+_LENGTHS = {"breve": Fraction(8), "long": Fraction(16)}  # in quarters
 _NAMESPACE = ' xmlns="http://www.music-encoding.org/ns/mei"'
 
 
 def engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, Any]]]:
     """Return the MEI of a score, and when its notes, rests and bars begin and end.
 
-    Grace notes and arpeggios are left out: verovio would play the notes at them late.
+    Grace notes and arpeggios are left out: verovio would play the notes at them late; and so is
+    what the source has crossed out.
 
     Args:
         form: verovio's name of the format.
@@ -34,17 +45,160 @@ def engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, Any]
     mei = toolkit.getMEI().replace('symbol="bracket" symbol=', "symbol=")
     root = ElementTree.fromstring(mei.replace(_NAMESPACE, "", 1))
     for parent in list(root.iter()):
-        if parent.tag == "mSpace":  # verovio gives it no time
-            parent.tag = "mRest"
         for child in list(parent):
-            if child.get("grace") or child.tag in ("graceGrp", "arpeg"):
+            if child.get("grace") or child.tag in ("graceGrp", "arpeg", "del"):
                 parent.remove(child)
         if parent.tag == "scoreDef" and form == "humdrum" and "*MM" not in text:
             parent.attrib.pop("midi.bpm", None)  # which verovio guesses
+    write_out_signs(root)
+    for element in root.iter("mSpace"):  # verovio gives it no time
+        element.tag = "mRest"
     toolkit.setOptions({"expandAlways": False, "expandNever": True})  # it is done
     toolkit.setInputFrom("mei")
     toolkit.loadData(plain := ElementTree.tostring(root, "unicode"))
     return plain, toolkit.renderToTimemap({"includeMeasures": True, "includeRests": True})
+
+
+def write_out_signs(root: Element) -> None:
+    """Replace the signs of MEI that stand for notes, where that is clear.
+
+    Verovio gives copies and repeated beats and bars the time of one note or none, and notes in
+    tuplets that of the nearest tuplet.
+    """
+    names = count(1)
+    for _ in range(_LONGEST_CHAIN):
+        _write_copies(root, names)
+    _Repeats(names).write(root)
+    _multiply_tuplets(root, Fraction(1))
+
+
+def _copy(element: Element, names: Iterator[int]) -> tuple[Element, dict[str, str]]:
+    """Return a copy of an element, and its new names by the old ones."""
+    copy, renamed = deepcopy(element), dict[str, str]()
+    for each in copy.iter():
+        if name := each.get(_ID):
+            renamed[name] = f"{name}-copy{next(names)}"
+            each.set(_ID, renamed[name])
+    return copy, renamed
+
+
+def _write_copies(root: Element, names: Iterator[int]) -> None:
+    """Give elements that are copies of others the contents of these."""
+    sources = {element.get(_ID, ""): element for element in root.iter()}
+    for element in [each for each in root.iter() if "copyof" in each.attrib]:
+        source = sources.get(element.attrib.pop("copyof").removeprefix("#"))
+        if source is None or any(each is element for each in source.iter()):
+            continue
+        copy, _ = _copy(source, names)
+        own = dict(element.attrib)
+        element[:] = list(copy)
+        element.text = copy.text
+        element.attrib |= copy.attrib | own
+
+
+def _multiply_tuplets(element: Element, outer: Fraction) -> None:
+    """Give a tuplet inside others the proportion of all, since verovio counts the nearest alone."""
+    proportion = _proportion(element) if element.tag == "tuplet" else None
+    if proportion is not None:
+        outer *= proportion
+        element.attrib |= {"num": str(outer.denominator), "numbase": str(outer.numerator)}
+    for child in element:
+        _multiply_tuplets(child, outer)
+
+
+def _proportion(tuplet: Element) -> Fraction | None:
+    """Return by how much a tuplet shortens its notes; None if it does not say."""
+    num, base = tuplet.get("num", ""), tuplet.get("numbase", "")
+    is_plain = num.isdecimal() and base.isdecimal() and int(num) and int(base)
+    return Fraction(int(base), int(num)) if is_plain else None
+
+
+class _Repeats:
+    """Writes out repeated beats and bars, bar by bar.
+
+    Attributes:
+        staves: bars of each staff: the staff and its bar.
+        waiting: the next bars of each staff that a sign stands for, and how far back their source.
+    """
+
+    def __init__(self, names: Iterator[int]) -> None:
+        self.names = names
+        self.metre = Fraction(4), Fraction(1)  # a bar and a beat, in quarters
+        self.staves = dict[str, list[tuple[Element, Element]]]()
+        self.waiting = dict[str, tuple[int, int]]()
+
+    def write(self, root: Element) -> None:
+        for element in list(root.iter()):
+            prefix = "" if element.tag == "meterSig" else "meter."
+            beats, unit = element.get(f"{prefix}count", ""), element.get(f"{prefix}unit", "")
+            if beats.isdecimal() and unit.isdecimal() and int(unit):
+                beat = Fraction(4, int(unit))
+                self.metre = int(beats) * beat, beat
+            if element.tag == "measure":
+                for staff in element.findall("staff"):
+                    self._write_staff(staff, element)
+
+    def _write_staff(self, staff: Element, bar: Element) -> None:
+        for layer in staff.findall("layer"):
+            self._write_beats(layer)
+        name = staff.get("n", "")
+        bars = self.staves.setdefault(name, [])
+        left, back = self.waiting.get(name, (0, 0))
+        signs = [each for each in staff.iter() if each.tag in (*_BAR_REPEATS, "multiRpt")]
+        if signs:
+            number = signs[0].get("num", "")
+            back = _BAR_REPEATS.get(signs[0].tag, int(number[:3]) if number.isdecimal() else 1)
+            left = back
+        is_empty = not any(each.tag in ("note", "mRest") for each in staff.iter())
+        if left and is_empty and 0 < back <= len(bars):
+            self._repeat(bars[-back], staff, bar)
+        self.waiting[name] = max(0, left - 1), back
+        bars.append((staff, bar))
+
+    def _repeat(self, source: tuple[Element, Element], staff: Element, bar: Element) -> None:
+        """Copy the layers of a staff, and the ties between their notes."""
+        copy, renamed = _copy(source[0], self.names)
+        staff[:] = list(copy)
+        for tie in source[1].findall("tie"):
+            ends = [tie.get(key, "").removeprefix("#") for key in ("startid", "endid")]
+            if all(end in renamed for end in ends):
+                start, end = (f"#{renamed[each]}" for each in ends)
+                bar.append(Element("tie", {"startid": start, "endid": end}))
+
+    def _write_beats(self, layer: Element) -> None:
+        """Replace signs of a repeated beat or half a bar by the events that fill it before."""
+        lengths = {"beatRpt": self.metre[1], "halfmRpt": self.metre[0] / 2}
+        for sign in [each for each in layer if each.tag in lengths]:
+            at = list(layer).index(sign)
+            found, left = list[Element](), lengths[sign.tag]
+            for event, length, proportion in reversed(_events(layer[:at], Fraction(1))):
+                if left <= 0:
+                    break
+                copy, _ = _copy(event, self.names)
+                scale = {"num": str(proportion.denominator), "numbase": str(proportion.numerator)}
+                tuplet = Element("tuplet", scale)
+                tuplet.append(copy)
+                found.insert(0, tuplet)
+                left -= length
+            if left == 0:
+                layer[at : at + 1] = found
+
+
+def _events(
+    elements: list[Element], proportion: Fraction
+) -> list[tuple[Element, Fraction, Fraction]]:
+    """Return the events inside elements, their lengths in quarters, and how these are scaled."""
+    found = list[tuple[Element, Fraction, Fraction]]()
+    for element in elements:
+        if element.tag in _EVENTS:
+            length = element.get("dur", "4")
+            quarters = _LENGTHS.get(length, Fraction(4, int(length) if length.isdecimal() else 4))
+            dots = min(4, int(element.get("dots", "0")))
+            found.append((element, quarters * (2 - Fraction(1, 2**dots)) * proportion, proportion))
+        else:
+            inner = (_proportion(element) if element.tag == "tuplet" else None) or 1
+            found += _events(list(element), proportion * inner)
+    return found
 
 
 def expand_sections(text: str, expand: str) -> str:

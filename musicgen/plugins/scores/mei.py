@@ -1,7 +1,9 @@
 """MEI that verovio engraved, and its times, as a `Sheet`."""
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -14,9 +16,11 @@ from musicgen.plugins.scores.bars_and_repeats import (
     Note,
     sounding_fifths,
 )
-from musicgen.plugins.scores.sheet import Sheet
+from musicgen.plugins.scores.sheet import Sheet, is_divided
+from musicgen.text import pluralize
 
 _ID = "{http://www.w3.org/XML/1998/namespace}id"
+_REPEATS = {"mRpt", "mRpt2", "multiRpt", "beatRpt", "halfmRpt"}
 _BEATS = {"whole": 4, "half": 2, "quarter": 1, "eighth": 0.5}
 
 
@@ -55,6 +59,8 @@ class _Reader:
         new_bpm: from the next bar on.
         notes: parts and pitches of notes; rests and cue notes have None for a pitch.
         ties: beginnings of the ties that end at a note.
+        written: notes of each staff that are printed in another octave where a sign says so.
+        octaves: such signs, with their bars.
     """
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
@@ -79,9 +85,12 @@ class _Reader:
         self.keys = defaultdict[str, list[tuple[int, int]]](list)
         self.notes = dict[str, tuple[int, int | None]]()
         self.ties = dict[str, str]()
+        self.written = defaultdict[str, list[str]](list)
+        self.octaves = list[tuple[Element, str]]()
 
     def finish(self, root: Element) -> Sheet:
         """Return the sheet; a tie joins a note to what it begins with, if that fits."""
+        self._move_octaves(root)
         self.sheet.notes = [[] for _ in self.sheet.tracks]
         self.sheet.bars = [(tick, self.metres[name]) for name, tick in self.starts.items()]
         self.sheet.keys = list(self.keys.values())
@@ -95,6 +104,14 @@ class _Reader:
                 is_tied = is_same and self.ends.get(first) == onset
                 note = Note(onset, end - onset, pitch, is_tied, name in ties_on)
                 self.sheet.notes[part].append(note)
+        ticks = [*(tick for tick, _ in self.sheet.bars), self.sheet.end]
+        lengths = (after - tick for tick, after in pairwise(ticks))
+        self.sheet.is_divided = is_divided(lengths, self.sheet.bars[0][1])
+        num_signs = sum(each.tag in _REPEATS for each in root.iter())
+        if num_signs:
+            self.sheet.repairs.append(
+                pluralize(num_signs, "signs of repeated beats or bars ignored")
+            )
         marked = {mark.get("startid", "")[1:] for mark in root.iter("fermata")}
         for element in root.iter():
             if element.get(_ID, "") in marked:  # a chord's first note stands for it
@@ -103,11 +120,54 @@ class _Reader:
                     self.sheet.markers.append((self.notes[name][0], self.onsets[name], FERMATA))
         return self.sheet
 
+    def _move_octaves(self, root: Element) -> None:
+        """Move the notes below or above signs such as 8va to where they sound."""
+        first = {chord.get(_ID, ""): chord.find("note") for chord in root.iter("chord")}
+        begins = {
+            staff: sorted((self.onsets[name], name) for name in names if name in self.onsets)
+            for staff, names in self.written.items()
+        }
+        for sign, bar in self.octaves:
+            edges = list[int | None]()
+            for key, moment in ("startid", "tstamp"), ("endid", "tstamp2"):
+                name = sign.get(key, "").removeprefix("#")
+                note = first.get(name)
+                tick = self.onsets.get(name if note is None else note.get(_ID, ""))
+                edges.append(self._moment(bar, sign.get(moment, "")) if tick is None else tick)
+            start, end = edges
+            notes = begins.get(sign.get("staff", ""), [])
+            if start is None or end is None:
+                continue
+            octaves = {"8": 12, "15": 24, "22": 36}.get(sign.get("dis", "8"), 0)
+            semitones = -octaves if sign.get("dis.place") == "below" else octaves
+            for _, name in notes[bisect_left(notes, (start,)) : bisect_left(notes, (end + 1,))]:
+                part, pitch = self.notes[name]
+                self.notes[name] = part, None if pitch is None else pitch + semitones
+
+    def _moment(self, bar: str, text: str) -> int | None:
+        """Return the tick of a beat such as `3.5`, or `1m+2`: of the next bar; None without one."""
+        match = re.fullmatch(r"(?:(\d{1,4})m\s*\+\s*)?(\d{1,4}(?:\.\d{0,6})?)", text)
+        bars = list(self.starts)
+        if match is None or bar not in self.starts:
+            return None
+        number = bars.index(bar) + int(match[1] or 0)
+        if number >= len(bars):
+            return self.sheet.end
+        quarters = (float(match[2]) - 1) * 4 / self.metres[bars[number]][1]
+        return self.starts[bars[number]] + round(max(0.0, quarters) * TICKS_PER_BEAT)
+
     def read(self, element: Element) -> None:
         """Read an element and all that it contains."""
         staff_before = self.staff
         if element.tag in ("staffDef", "staff"):
             self.staff = element.get("n", "")
+        self._read_one(element)
+        for child in element:
+            self.read(child)
+        self.staff = staff_before
+
+    def _read_one(self, element: Element) -> None:
+        """Read an element without what it contains."""
         match element.tag:
             case "staffGrp" | "staffDef" | "scoreDef" | "meterSig" | "keySig" | "clef":
                 self._read_definition(element)
@@ -123,9 +183,8 @@ class _Reader:
                 self.ties[element.get("endid", "")[1:]] = element.get("startid", "")[1:]
             case "tempo":
                 self._read_tempo(element)
-        for child in element:
-            self.read(child)
-        self.staff = staff_before
+            case "octave":
+                self.octaves.append((element, self.bar))
 
     def _begin_bar(self, name: str) -> None:
         """Begin a bar in the metre, the keys and the tempo that were printed before it."""
@@ -199,6 +258,8 @@ class _Reader:
             pass
         elif "pname" in element.attrib and self.staff not in self.drums:
             pitch = _pitch(element) + self.semitones[self.staff]
+            if "oct.ges" not in element.attrib:
+                self.written[self.staff].append(name)
         elif element.attrib.keys() & {"pname", "loc", "pnum"}:
             self.sheet.tracks[part].is_drum = True
             pitch = self._drum(element)

@@ -95,6 +95,105 @@ def test_cue_notes_are_silent(tmp_path):
     assert quarters(read_text(tmp_path, "a.mei", text)) == [(4, 4, 64)]
 
 
+def played(tmp_path, *bars, **options):
+    return quarters(read_text(tmp_path, "a.mei", mei(head(keysig="0"), *bars), **options))
+
+
+def step(pitch, dur=4, inside="", octave=4):
+    return f'<note pname="{pitch}" oct="{octave}" dur="{dur}" {inside}/>'
+
+
+SCALE = "".join(map(step, "cdef"))
+
+
+def test_tuplets_inside_tuplets(tmp_path):
+    """A fifth of two thirds of a quarter, and in three levels a third of that of two eighths."""
+    five = f'<tuplet num="5" numbase="4">{"".join(step(p, 16) for p in "defga")}</tuplet>'
+    bar = f'<tuplet num="3" numbase="2">{step("c", 2)}{five}{step("b")}</tuplet>'
+    found = played(tmp_path, (bar, ""))
+    fifths = [(4 / 3 + i * 2 / 15, 2 / 15) for i in range(5)]
+    key = [(0, 4 / 3), *fifths, (2, 2 / 3)]
+    assert [row[:2] for row in found] == [pytest.approx(row, abs=1 / 480) for row in key]
+    three = f'<tuplet num="3" numbase="2">{"".join(step(p, 16) for p in "abc")}</tuplet>'
+    deep = bar.replace(step("a", 16), f"<beam>{three.replace(' 16', ' 32')}</beam>")
+    lengths = [row[1] for row in played(tmp_path, (deep, ""))]
+    assert lengths[5:8] == [pytest.approx(2 / 15 * 2 / 3, abs=1 / 480)] * 3
+
+
+def test_repeated_bars_of_mei_are_played(tmp_path):
+    first = [(0, 1, 60), (1, 1, 62), (2, 1, 64), (3, 1, 65)]
+
+    def later(bars):
+        return [(onset + 4 * bars, *rest) for onset, *rest in first]
+
+    one = played(tmp_path, (SCALE, ""), ("<mRpt/>", ""), ("<mRpt/>", ""), (whole("g"), ""))
+    assert one == [*first, *later(1), *later(2), (12, 4, 67)]
+    for sign in "<mRpt2/>", '<multiRpt num="2"/>':
+        two = played(tmp_path, (SCALE, ""), (whole("g"), ""), (sign, ""), ("<mSpace/>", ""))
+        assert two == [*first, (4, 4, 67), *later(2), (12, 4, 67)]
+    tied = step("c", 2, 'xml:id="x"') + step("c", 2, 'xml:id="y"')
+    tie = '<tie startid="#x" endid="#y"/>'
+    assert played(tmp_path, (tied, tie), ("<mRpt/>", "")) == [(0, 4, 60), (4, 4, 60)]
+    layers = f'{whole("g")}</layer><layer n="2">{whole("c")}'
+    assert len(played(tmp_path, (layers, ""), ("<mRpt/>", ""))) == 4
+    lost = read_text(tmp_path, "a.mei", mei(head(), ("<mRpt/>", ""), (whole("g"), "")))
+    assert lost.repairs == ["1 sign of repeated beats or bars ignored"]
+
+
+def test_repeated_beats_of_mei_are_played(tmp_path):
+    found = played(tmp_path, (step("c") + step("d") + "<beatRpt/>" * 2, ""))
+    assert found == [(0, 1, 60), (1, 1, 62), (2, 1, 62), (3, 1, 62)]
+    beam = f"<beam>{step('c', 8)}{step('d', 8)}</beam>"
+    found = played(tmp_path, (beam + "<beatRpt/>" + beam + "<beatRpt/>", ""))
+    assert found == [(i / 2, 1 / 2, 60 + i % 2 * 2) for i in range(8)]
+    three = f'<tuplet num="3" numbase="2">{"".join(step(p, 8) for p in "cde")}</tuplet>'
+    found = played(tmp_path, (three + "<beatRpt/>" * 3, ""))
+    assert [row[2] for row in found] == [60, 62, 64] * 4
+    assert [row[0] for row in found] == pytest.approx([i / 3 for i in range(12)], abs=1 / 480)
+    half = played(tmp_path, (step("c") + step("d") + "<halfmRpt/>", ""))
+    assert half == [(0, 1, 60), (1, 1, 62), (2, 1, 60), (3, 1, 62)]
+
+
+def test_copies_of_mei_are_written_out(tmp_path):
+    bar = step("c", 2, 'xml:id="a"') + '<note copyof="#a"/>'
+    assert played(tmp_path, (bar, "")) == [(0, 2, 60), (2, 2, 60)]
+    beam = f'<beam xml:id="b">{step("c")}{step("d")}</beam><beam copyof="#b" xml:id="c"/>'
+    again = '<beam copyof="#c"/><beam copyof="#b"/>'
+    found = played(tmp_path, (beam, ""), (again, ""))
+    assert found == [(i, 1, 60 + i % 2 * 2) for i in range(8)]
+    cycle = f'<beam xml:id="b">{step("c")}<beam copyof="#b"/></beam>'
+    assert played(tmp_path, (cycle + step("d"), ""))[0] == (0, 1, 60)
+
+
+def test_what_is_crossed_out_is_silent(tmp_path):
+    bar = f"<supplied>{step('c', 2)}</supplied><del>{step('a')}</del><add>{step('d', 2)}</add>"
+    assert played(tmp_path, (bar, "")) == [(0, 2, 60), (2, 2, 62)]
+
+
+@pytest.mark.parametrize(
+    ("sign", "moved"),
+    [
+        ('dis="8" dis.place="above" startid="#p" endid="#q"', 12),
+        ('dis="15" dis.place="below" tstamp="2" tstamp2="0m+3"', -24),
+        ('dis="8" dis.place="above" tstamp="2" tstamp2="0m+3.5"', 12),
+    ],
+)
+def test_signs_of_octaves_move_what_stands_below_them(tmp_path, sign, moved):
+    bar = step("c") + step("d", 4, 'xml:id="p"') + step("e", 4, 'xml:id="q"') + step("f")
+    found = played(tmp_path, (bar, f'<octave staff="1" {sign}/>'))
+    assert [row[2] for row in found] == [60, 62 + moved, 64 + moved, 65]
+    sounding = bar.replace("/>", ' oct.ges="5"/>')
+    assert [r[2] for r in played(tmp_path, (sounding, f'<octave staff="1" {sign}/>'))][1] == 74
+    across = f'<octave staff="1" {sign.replace("0m+", "1m+")}/>'
+    if "tstamp2" in sign:
+        later = played(tmp_path, (bar, across), (SCALE, ""))
+        assert [row[2] for row in later[3:8]] == [
+            65 + moved,
+            *(p + moved for p in (60, 62, 64)),
+            65,
+        ]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
