@@ -30,6 +30,7 @@ PROMPT_BARS = 4
 """Bars of a prompt with `prompt_bars=auto`."""
 
 NEW_PIECE = "new piece"  # the name of the prompt of pieces without one
+_BAND_STEPS = 48  # of the band model in a whole note
 
 
 class Boundary(NamedTuple):
@@ -371,8 +372,9 @@ class FirstBars:
         summary.rules = [*repairs, *summary.rules]
         of_tokens = tokenizer.bar_length(Score(time_signatures=[signature._replace(tick=0)]))
         if added and other_time_signature(signature, of_tokens, tokenizer.steps_per_beat):
-            summary.rules.append(
-                f"goes on in {added.numerator}/{added.denominator}, for "
-                f"{signature.numerator}/{signature.denominator} take checkpoint={BAND_MODEL}"
-            )
+            advice = ""
+            if _BAND_STEPS * signature.numerator % signature.denominator == 0:
+                asked = f"{signature.numerator}/{signature.denominator}"
+                advice = f", for {asked} take checkpoint={BAND_MODEL}"
+            summary.rules.append(f"goes on in {added.numerator}/{added.denominator}{advice}")
         return summary

@@ -7,6 +7,7 @@ import numpy as np
 
 from musicgen.midi.events import (
     END_OF_TRACK,
+    PORT,
     SYSEX,
     Bytes,
     EventArrays,
@@ -60,7 +61,7 @@ def scan_file(data: bytes) -> MidiFile | None:
     begin, end, unended = _find_notes(events)
     controllers = (events.kind == 0xB0).nonzero()[0]
     numbers = events.first.take(controllers)
-    silences = controllers[np.isin(numbers, SILENCES)]
+    silences = controllers[(numbers == SILENCES[0]) | (numbers == SILENCES[1])]
     if _ends_elsewhere(events, begin, end, len(unended), silences):
         return None
     duration = events.tick.take(end) - events.tick.take(begin)
@@ -100,6 +101,8 @@ def _add_long_events(tracks: list[TrackState], events: EventArrays) -> bool:
                 tracks[track].banks[part[0], SYSEX] = part[1]
         elif has_meaning(kind, value) and kind != END_OF_TRACK:  # a longer one than usual
             tracks[track].metas.append((tick, kind, value))
+            if kind == PORT and value:
+                tracks[track].port = value[0]
         else:
             return False
     return True

@@ -204,6 +204,7 @@ class TrackState:
     Attributes:
         start: offset of the track's first event in the file.
         tick: tick of the last event.
+        port: of the channels: each port has 16 of its own.
         events: the events, without the end-of-track event.
         metas: tick, kind and value of each of the meta events.
         programs: the last program of each channel.
@@ -224,7 +225,7 @@ class TrackState:
 
     def __init__(self, start: int = 0) -> None:
         self.start = start
-        self.tick = 0
+        self.tick = self.port = 0
         self.events: list[Event] = []
         self.metas: list[tuple[int, int, bytes]] = []
         self.programs: dict[int, int] = {}
@@ -245,12 +246,7 @@ class TrackState:
         instruments = {(x == DRUM_CHANNEL, self.programs.get(x)) for x in self.struck}
         names = {kind: text for _, kind, text in self.metas}  # the last of each kind
         name = names.get(TRACK_NAME) or names.get(INSTRUMENT_NAME, b"")
-        return read_text(name) if len(instruments) < 2 else ""
-
-    @property
-    def port(self) -> int:
-        """The port of the track's channels: each port has 16 of its own."""
-        return next((x[0] for _, kind, x in self.metas if kind == PORT and x), 0)
+        return read_text(name) if name and len(instruments) < 2 else ""
 
     def read(self, events: Iterable[Event]) -> None:
         """Update the state by the next events."""
@@ -260,7 +256,10 @@ class TrackState:
             if event.status == META:
                 if content[0] == END_OF_TRACK:
                     break
-                self.metas.append((event.tick, *event.meta))
+                kind, value = event.meta
+                self.metas.append((event.tick, kind, value))
+                if kind == PORT and value:
+                    self.port = value[0]
             elif kind == 9 and content[1]:
                 channel = event.channel
                 self.struck[channel] = event.tick

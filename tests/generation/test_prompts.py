@@ -1,6 +1,7 @@
 """What prompts hold of pieces, and the tempo and programs of what is put behind them."""
 
 import io
+from dataclasses import replace
 
 import mido
 import numpy as np
@@ -59,6 +60,23 @@ def test_losses_are_counted_in_the_bars_used():
     silence = Score(BEAT, [], time_signatures=METRE_CHANGES)
     with pytest.raises(UserError, match=r"silence\.mid: no note"):
         make_prompt(REMI(), silence, "silence.mid", 4)
+
+
+@pytest.mark.parametrize(
+    ("signature", "is_held"),
+    [((3, 8), True), ((11, 16), True), ((7, 32), False), ((13, 64), False)],
+)
+def test_another_model_is_advised_only_if_it_has_the_metre(signature, is_held):
+    """The band model has twelve steps in a beat, so that no bar of 13/64 fits."""
+    score = replace(band(9), time_signatures=[TimeSignature(0, *signature)])
+    notice = make_prompt(REMI(chords=False), score, "song", 2).notice
+    advice = (
+        "goes on in 4/4" + ", for {}/{} take checkpoint=groove-small".format(*signature) * is_held
+    )
+    assert advice in notice
+    assert ("groove-small" in notice) == is_held
+    if is_held:
+        assert "goes on" not in make_prompt(Groove2Groove(), score, "song", 2).notice
 
 
 def test_bars_are_in_the_metre_of_the_first_note():

@@ -261,7 +261,7 @@ class TrackReader {
     this.looseEnds = []; // channel, pitch and time of ends of no note; null: of all pitches
     this.open = new Map(); // notes without an end yet, by channel and pitch
     [this.time, this.name, this.isEnded] = [0, "", false];
-    [this.instrumentName, this.port] = ["", null];
+    [this.instrumentName, this.port] = ["", 0];
   }
 
   read() {
@@ -292,7 +292,7 @@ class TrackReader {
 
   /** Return a number that tells this track's channel, or its key, from those of other ports. */
   onPort(number, count = 16) {
-    return (this.port ?? 0) * count + number;
+    return this.port * count + number;
   }
 
   /** Take note of a SysEx message that makes a part one of drums or of melodies. */
@@ -327,7 +327,7 @@ class TrackReader {
     const length = content.end - content.at;
     if (kind === TRACK_NAME) this.name = content.text(length);
     if (kind === INSTRUMENT_NAME) this.instrumentName = content.text(length);
-    if (kind === PORT && length) this.port ??= content.byte();
+    if (kind === PORT && length) this.port = content.byte();
     if (kind === MARKER && length) score.markers.push([time, content.text(length)]);
     if (kind === TEMPO && length >= 3) {
       const microseconds = content.number(3); // of a beat
