@@ -33,6 +33,11 @@ class NoiseKey:
 
     words: tuple[int, ...]
 
+    @staticmethod
+    def fresh() -> NoiseKey:
+        """Draw a new key from torch's global generator, which `torch.manual_seed` seeds."""
+        return NoiseKey((int(torch.randint(2**62, (), device="cpu")),))
+
     def fold(self, *words: int) -> NoiseKey:
         """Derive the key of a part of the computation, such as a layer."""
         return NoiseKey(self.words + tuple(int(word) for word in words))

@@ -1,6 +1,6 @@
 """Attention and feature maps. This package knows nothing of music, Hydra or Lightning."""
 
-from musicgen.attention.base import Attention, AttentionMask, FeatureMap
+from musicgen.attention.base import Attention, AttentionMask, FeatureMap, redraw_features
 from musicgen.attention.causal_product import LinearState
 from musicgen.attention.feature_maps import ELU, FAVOR, ReLU
 from musicgen.attention.linear import LinearAttention, causal_linear_attention
@@ -20,4 +20,5 @@ __all__ = [
     "ReLU",
     "SoftmaxAttention",
     "causal_linear_attention",
+    "redraw_features",
 ]

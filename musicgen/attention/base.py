@@ -123,3 +123,16 @@ class FeatureMap(nn.Module, ABC):
 
     def redraw(self, key: NoiseKey) -> None:
         """Redraw random features, if there are any."""
+
+
+def redraw_features(model: nn.Module, key: NoiseKey | None = None) -> None:
+    """Redraw the random features of all feature maps in a model, such as those of FAVOR+.
+
+    Args:
+        key: of the draw; each feature map folds in its number. Data-parallel processes need the
+            same key. None: a new one from torch's global generator.
+    """
+    key = key or NoiseKey.fresh()
+    maps = (module for module in model.modules() if isinstance(module, FeatureMap))
+    for i, feature_map in enumerate(maps):
+        feature_map.redraw(key.fold(i))

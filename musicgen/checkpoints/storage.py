@@ -19,7 +19,7 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 import musicgen
-from musicgen.attention import FeatureMap
+from musicgen.attention import FeatureMap, redraw_features
 from musicgen.checkpoints.building import build, check_sizes
 from musicgen.checkpoints.content import (
     CONTENT_KEY,
@@ -225,10 +225,9 @@ def with_realizations(
     tables = {"vocab_size": model.head.out_features, "match_classes": model.match_classes}
     changed: Transformer = build(config, Transformer, **tables)
     weights = model.state_dict()
-    key = NoiseKey((seed, RandomStream.FEATURE_REDRAW))
+    redraw_features(changed, NoiseKey((seed, RandomStream.FEATURE_REDRAW)))
     maps = (m for m in changed.named_modules() if isinstance(m[1], FeatureMap))
-    for i, (name, module) in enumerate(maps):
-        module.redraw(key.fold(i))
+    for name, module in maps:
         weights |= {f"{name}.{each}": tensor for each, tensor in module.named_buffers()}
     changed.load_state_dict(weights)
     return changed.to(model.head.weight.device).eval(), replace(content, model=config)

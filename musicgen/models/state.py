@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from musicgen.models.copy_attention import CopyState
+from musicgen.random import NoiseKey
 
 LayerState = tuple[Any, Tensor | None]
 """The state of attention, and the last inputs of the short convolution [B, width − 1, D]."""
@@ -25,6 +26,7 @@ class ModelState:
     length: Tensor  # [B], number of tokens so far
     copied: CopyState | None = None  # state of the copy head
     recent: Tensor | None = None  # [B, longest lag], see `with_recent`
+    key: NoiseKey | None = None  # of the noise; None: unknown, only the noise itself was given
 
     def select(self, indices: Tensor) -> ModelState:
         """Return the states of the sequences at these indices [N], which may repeat."""
@@ -71,8 +73,9 @@ class ModelState:
 def _mapped(function: Callable[..., Any], *states: ModelState) -> ModelState:
     """Return a state with a function applied to the tensors and softmax caches of several states.
 
-    The state of the positional encoding is taken from the first one.
+    The state of the positional encoding and the key are taken from the first one.
     """
     parts = [(state.layers, state.length, state.copied, state.recent) for state in states]
-    layers, *others = tree_map(lambda *each: None if each[0] is None else function(*each), *parts)
-    return ModelState(layers, states[0].position, *others)
+    mapped = tree_map(lambda *each: None if each[0] is None else function(*each), *parts)
+    layers, length, copied, recent = mapped
+    return ModelState(layers, states[0].position, length, copied, recent, states[0].key)

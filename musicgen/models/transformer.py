@@ -294,8 +294,9 @@ class Transformer(nn.Module):
             positions: coordinates [1|B, L, P], P ≥ `num_position_columns`; None: token indices,
                 which continue from `state`.
             key_mask: [B, L], false at padding.
-            noise: noise key of the positional encoding, or what `draw` returned for one; None: a
-                fixed key.
+            noise: noise key of the positional encoding, or what `draw` returned for one. None: in
+                train mode a new key for each call, which continues with `state`, as training on one
+                draw would learn that draw; in evaluation mode a fixed key.
             state: what an earlier call returned for the tokens before these.
             return_state: also return the state; else None is returned in its place.
             overwrite: as in `forward_with_state`.
@@ -309,8 +310,10 @@ class Transformer(nn.Module):
             positions = F.pad(positions, (0, 0, 1, 0), value=-1)
             key_mask = None if key_mask is None else F.pad(key_mask, (1, 0), value=True)
         position_state = None if state is None else state.position
-        if noise is None or isinstance(noise, NoiseKey):
-            key = noise or NoiseKey((0,))
+        key: NoiseKey | None = noise if isinstance(noise, NoiseKey) else None
+        if noise is None:
+            key = self._key(state)
+        if key is not None:
             batch_size = tokens.shape[0]  # len(tokens) would be a constant in an exported graph
             noise = self.position.draw(
                 key, positions, positions.device, batch_size=batch_size, state=position_state
@@ -332,7 +335,14 @@ class Transformer(nn.Module):
         if recent is not None:
             recent = recent[:, -self.longest_lag :].clone()
         length = self._start(tokens, state) + tokens.shape[1]
-        return x, ModelState(layer_states, position_state, length, recent=recent)
+        return x, ModelState(layer_states, position_state, length, recent=recent, key=key)
+
+    def _key(self, state: ModelState | None) -> NoiseKey:
+        """Return the key of the noise where none is given, see `hidden`."""
+        if not self.training:
+            return NoiseKey((0,))
+        before = None if state is None else state.key
+        return before or NoiseKey.fresh()
 
     def _embedded(self, tokens: Tensor, positions: Tensor, recent: Tensor | None) -> Tensor:
         """Return the sum of all inputs per token, scaled: [B, L, D]."""

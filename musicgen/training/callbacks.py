@@ -9,7 +9,7 @@ import torch
 from pytorch_lightning.callbacks import WeightAveraging
 from torch import Tensor, nn
 
-from musicgen.attention import FeatureMap, GaussianSpan
+from musicgen.attention import GaussianSpan, redraw_features
 from musicgen.console import log
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.loading import MusicDataModule
@@ -47,9 +47,7 @@ class RedrawFeatures(pl.Callback):
         else:
             due = bool(torch.rand((), generator=key.generator()) < self.probability)
         if due and batch_idx % trainer.accumulate_grad_batches == 0:
-            maps = (m for m in pl_module.modules() if isinstance(m, FeatureMap))
-            for i, feature_map in enumerate(maps):
-                feature_map.redraw(key.fold(i))
+            redraw_features(pl_module, key)
 
 
 def update_windows(module: nn.Module) -> list[GaussianSpan]:

@@ -5,6 +5,7 @@ import shlex
 import textwrap
 
 import pytest
+import torch
 import yaml
 
 from benchmarks.published import choices
@@ -96,6 +97,23 @@ def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
         if words == "python":
             exec(body, scope)
     assert len(read("continued.mid").tracks) == len(read("prompt.mid").tracks) > 0
+
+
+def test_the_loop_and_the_attention_of_the_research_page_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (piece,) = compose_corpus(tmp_path, kind="pop", num_pieces=1, seed=1)
+    write(read(piece).clip(0, 16 * 1920), "prompt.mid")
+    scope = {}
+    for words, body in blocks(ROOT / "docs/research.md"):
+        if words == "python":
+            exec(body, scope)
+    model, ids = scope["model"], scope["windows"][0][None]
+    weights = [model.position.gate, model.layers[0].qkv.weight]
+    assert all(each.grad.abs().sum() > 0 for each in weights)  # they were trained
+    assert torch.equal(model(ids), model(ids))
+    attention, x = scope["attention"], torch.randn(1, 50, 128)
+    assert not torch.equal(attention(x), attention(x))
+    assert torch.equal(attention.eval()(x), attention(x))
 
 
 def leaves(node, prefix=""):
