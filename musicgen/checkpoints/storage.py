@@ -36,7 +36,7 @@ from musicgen.position import SPE, SineSPE
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.text import markdown
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.coordinates import match_classes
+from musicgen.tokenization.coordinates import Coordinates, match_classes
 from musicgen.validation import check_choice, check_int, check_schema
 
 _MOST_PICKLED = 2**26  # bytes of what a checkpoint holds besides tensors
@@ -184,6 +184,7 @@ def rebuild(path: Path) -> tuple[Transformer, Tokenizer, CheckpointContent]:
             Transformer,
             vocab_size=len(tokenizer.vocabulary),
             match_classes=match_classes(tokenizer),
+            coordinates=Coordinates(tokenizer).of,
         )
         check_sizes(content.model, weights, build_model)
         model: Transformer = build_model()
@@ -222,8 +223,13 @@ def with_realizations(
         num_features = next(m.feature_dim for m in model.modules() if isinstance(m, FeatureMap))
         feature_map = {**feature_map, "num_features": num_features}
         config["attention"] = {**attention, "feature_map": feature_map}
-    tables = {"vocab_size": model.head.out_features, "match_classes": model.match_classes}
-    changed: Transformer = build(config, Transformer, **tables)
+    changed: Transformer = build(
+        config,
+        Transformer,
+        vocab_size=model.head.out_features,
+        match_classes=model.match_classes,
+        coordinates=model.coordinates,
+    )
     weights = model.state_dict()
     redraw_features(changed, NoiseKey((seed, RandomStream.FEATURE_REDRAW)))
     maps = (m for m in changed.named_modules() if isinstance(m[1], FeatureMap))
@@ -311,7 +317,7 @@ def read_folder(folder: Path) -> dict[str, Any]:
                 "_target_": f"{kind.__module__}.{kind.__qualname__}",
                 **tokenizer.settings(),
             },
-            "vocabulary": list(tokenizer.vocabulary.tokens),
+            "vocabulary": list(tokenizer.vocabulary.names),
             "vocabulary_hash": tokenizer.vocabulary.hash,
         }
         steps, sha256 = plain["steps"], plain["sha256"]

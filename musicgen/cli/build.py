@@ -62,7 +62,7 @@ def build_training(cfg: DictConfig) -> tuple[TrainingModule, StreamDataModule, l
     content = CheckpointContent(
         model=config["model"],
         tokenizer=config.get("tokenizer"),
-        vocabulary=[] if tokenizer is None else list(tokenizer.vocabulary.tokens),
+        vocabulary=[] if tokenizer is None else list(tokenizer.vocabulary.names),
         vocabulary_hash="" if tokenizer is None else tokenizer.vocabulary.hash,
         config=config,
         identity=run_identity(config),
@@ -107,9 +107,10 @@ def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModul
     """Return the tokenizer, the model and the data of a task that is music."""
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     sizes = {"vocab_size": len(tokenizer.vocabulary), "match_classes": match_classes(tokenizer)}
-    model: Transformer = instantiate(cfg.model, **sizes)
+    coordinates = Coordinates(tokenizer)
+    model: Transformer = instantiate(cfg.model, **sizes, coordinates=coordinates.of)
     with parameter_of("model.position"):
-        Coordinates(tokenizer).check(model.coordinate_names)
+        coordinates.check(model.coordinate_names)
     with parameter_of("data"):
         read_exclusions(cfg.data)
     corpus = instantiate(cfg.data, _convert_="all")

@@ -13,7 +13,7 @@ from musicgen.errors import ParameterError
 from musicgen.evaluation.runs import Inputs, load_runs, name_runs, open_training_data
 from musicgen.metrics.attention_invariance import invariance_rows
 from musicgen.midi.score import FloatArray
-from musicgen.models.inspection import attention_weights, identical_token_weights
+from musicgen.models.inspection import identical_token_weights
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow
@@ -72,8 +72,8 @@ def attention_properties(
         ]
         ids = data.cache[piece][:map_length][: network.position.max_length]
         positions = torch.from_numpy(model.positions(ids, data.cache.bar_lengths[piece]))[None]
-        maps = attention_weights(
-            network, torch.from_numpy(ids)[None], layers=chosen, positions=positions, noise=noise
+        maps = network.attentions(
+            torch.from_numpy(ids)[None], layers=chosen, positions=positions, noise=noise
         )[:, 0].numpy()
         suffix = f"_{number}" if len(models) > 1 else ""
         for kind, weights in (("identical_tokens", probe), ("maps", maps)):

@@ -36,12 +36,14 @@ from musicgen.generation.request import (
 )
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.source import on_beats, pace_of
+from musicgen.generation.surprisal import Surprisal, surprisal
 from musicgen.midi import Score, as_score, music_name
 from musicgen.midi.io import read_with_data
 from musicgen.midi.score import PIANO
 from musicgen.models import Transformer
 from musicgen.package_data import DEFAULT_MODEL
 from musicgen.plugins import plugin
+from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.tokenization.coordinates import Coordinates
@@ -334,6 +336,44 @@ class MusicModel:
         )
         done = sampler.continuations(made)
         return sorted(done, key=lambda each: (made.index(each.prompt), each.sample))
+
+    def score(self, music: Any, *, beats: str = "auto", noise: NoiseKey | None = None) -> Surprisal:
+        """Return how surprising each token of a piece is, in nats, with sums per note and bar.
+
+            found = model.score("song.mid")
+            found.nats.mean(), found.notes["nats"], found.bars
+
+        Args:
+            music: as in `prompt`; the whole piece is read.
+            beats: as in `prompt`.
+            noise: key of a stochastic positional encoding; None: a fixed one.
+
+        Raises:
+            UserError: the music cannot be read, has no note that the vocabulary can represent, or
+                is longer than the model can read.
+        """
+        is_path = isinstance(music, str | Path)
+        name = music_name(Path(music)) if is_path else "the piece"
+        own, data = read_with_data(music) if is_path else (as_score(music), None)
+        score, _ = self.tokenizer.name_tune(on_beats(own, data, beats)[0])
+        score = self._with_chords(self.tokenizer.normalise_rhythm(score))
+        tokens, report = self.tokenizer.encode_with_report(score)
+        summary, longest = report.summary(), self.model.position.max_length
+        if not self.tokenizer.num_notes(tokens):
+            raise UserError(f"{name}: no note that the vocabulary can represent")
+        if longest is not None and len(tokens) - 1 > longest:
+            raise UserError(
+                f"{name}: {len(tokens) - 1:,} tokens, and position={self.model.position.name} can "
+                f"encode {longest:,}; give a part of it, as musicgen.midi.read(FILE).clip(0, TICK)"
+            )
+        return surprisal(
+            self.model,
+            self.tokenizer,
+            tokens,
+            bar_length=self.tokenizer.bar_length(score),
+            notice=summary.describe() if summary.lossy else "",
+            noise=noise,
+        )
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from musicgen.errors import ParameterError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.validation import check_int
 
 
@@ -65,6 +66,40 @@ def with_recent(
     return torch.cat((recent, numbers), dim=1)
 
 
+def find_positions(
+    tokens: Tensor,
+    positions: Tensor | None,
+    start: Tensor | None,
+    number: int,
+    names: Sequence[str],
+    compute: Callable[..., Any] | None,
+) -> Tensor:
+    """Return the positions of tokens where none are given: [1|B, L, P].
+
+    Args:
+        tokens: [B, L].
+        positions: given ones that have fewer coordinates than the model reads, or None.
+        start: number of tokens before these, [B]; None: they begin their sequences.
+        number: of the coordinates that the model reads.
+        names: of these coordinates.
+        compute: coordinates of ids by name, see `Transformer`.
+
+    Raises:
+        UserError: coordinates are missing, and cannot be computed.
+    """
+    if positions is None and number == 1:
+        indices = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
+        return indices if start is None else indices + start[:, None, None]
+    if positions is None and start is None and compute is not None:
+        found = np.stack([compute(ids, names) for ids in tokens.cpu().numpy()])
+        return torch.from_numpy(found).to(tokens.device)
+    given = 1 if positions is None else positions.shape[-1]
+    raise UserError(
+        f"the model reads {number} coordinates of each position, {', '.join(names)}, but positions "
+        f"have {given}"
+    )
+
+
 class LaggedEmbedding(nn.Embedding):
     """An embedding of the token that is `lag` tokens earlier.
 
@@ -121,3 +156,26 @@ def build_head(build: Callable[..., SequenceHead] | None, dim: int, num_outputs:
     assert num_outputs is not None
     with parameter_of("head"):
         return nn.Linear(dim, num_outputs) if build is None else build(dim, num_outputs)
+
+
+def build_class_token(head: Any, dim: int, causal: bool) -> nn.Parameter | None:
+    """Return the learned class token [D] if the head reads one, else None.
+
+    Raises:
+        ParameterError: the model is causal: the token would see no later one.
+    """
+    if not isinstance(head, SequenceHead) or head.pool != "class_token":
+        return None
+    if causal:
+        expected = "expected last or mean with causal=true, as it sees no later token"
+        raise ParameterError("head.pool", "class_token", expected)
+    return nn.Parameter(torch.zeros(dim))
+
+
+def draw_weights(model: nn.Module, std: float) -> None:
+    """Initialise the weights of linear layers and embeddings at random, and biases as zero."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musicgen.attention import Attention
 from musicgen.errors import UserError
 from musicgen.models.transformer import Transformer
 from musicgen.position import Site
@@ -25,59 +24,7 @@ def layer_outputs(model: Transformer, tokens: Tensor, **inputs: Any) -> list[Ten
         tokens: ids. [B, L]
         inputs: `positions`, `key_mask` and `noise`, see `Transformer.hidden`.
     """
-    outputs: list[Tensor] = []
-    hooks = [
-        layer.register_forward_hook(lambda layer, arguments, output: outputs.append(output[0]))
-        for layer in model.layers
-    ]
-    try:
-        model.hidden(tokens, **inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return outputs
-
-
-@torch.no_grad()
-def attention_weights(
-    model: Transformer,
-    tokens: Tensor,
-    *,
-    layers: Sequence[int],
-    positions: Tensor | None = None,
-    noise: NoiseKey | None = None,
-) -> Tensor:
-    """Return the weights that layers average the values with: [layers, B, H, L, L].
-
-    The last two axes are query and key. Time and memory are quadratic in length; training and
-    generation never compute these weights.
-
-    Args:
-        model: in evaluation mode.
-        tokens: [B, L].
-        layers: numbers of the layers, from 0.
-        positions, noise: as in `Transformer.hidden`.
-    """
-    attentions = [module for module in model.layers.modules() if isinstance(module, Attention)]
-    weights: dict[int, Tensor] = {}
-
-    def keep(layer: int, attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
-        # The output is linear in the values: with an identity matrix as values, it is the weights.
-        q, k, _, *rest = args
-        values = torch.eye(k.shape[1], dtype=q.dtype, device=q.device)[:, None]
-        values = values.repeat(len(q), 1, k.shape[2], 1)
-        out, _ = attention.forward(q, k, values, *rest, **options)
-        weights[layer] = out.permute(0, 2, 1, 3)
-
-    hooks = [
-        attentions[i].register_forward_pre_hook(partial(keep, i), with_kwargs=True) for i in layers
-    ]
-    try:
-        model.hidden(tokens, positions=positions, noise=noise)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return torch.stack([weights[i] for i in layers])
+    return model.hidden_states(tokens, **inputs)[1:]
 
 
 def identical_token_weights(
@@ -109,7 +56,7 @@ def identical_token_weights(
     total: Any = 0
     for token in token_ids:
         tokens, key = torch.full((1, length), token), noise.fold(token)
-        weights = attention_weights(model, tokens, layers=layers, positions=positions, noise=key)
+        weights = model.attentions(tokens, layers=layers, positions=positions, noise=key)
         weights = weights / weights.diagonal(dim1=-2, dim2=-1)[..., None]
         total = total + (weights / weights.amax((-2, -1), keepdim=True))[:, 0] / len(token_ids)
     return total

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.state import LayerState
-from musicgen.position import LayerCode, Site
+from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 
@@ -227,6 +227,23 @@ class Layer(nn.Module):
         if not self.norm_first:
             x = self.ff_norm(x, key_mask)
         return x, (after, tokens) if return_state else None
+
+
+def build_position(
+    build: Callable[..., PositionalEncoding], settings: LayerSettings, num_layers: int, width: int
+) -> PositionalEncoding:
+    """Return the positional encoding for vectors of this width."""
+    sizes = {"num_heads": settings.num_heads, "width": width, "model_dim": settings.dim}
+    with parameter_of("position"):
+        return build(num_layers=num_layers, **sizes)
+
+
+def coordinates_of(position: PositionalEncoding, layer: Layer) -> tuple[int, tuple[str, ...]]:
+    """Return the number of columns that positions must have, and the names of the coordinates."""
+    span_dims = 0 if layer.span is None else layer.span.num_dims
+    span_names = ("index", "time")[:span_dims]  # a span takes the first coordinates
+    names = max(position.coordinate_names, span_names, key=len)
+    return max(position.num_columns, span_dims), names
 
 
 def build_layers(

@@ -12,12 +12,28 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
-from musicgen.errors import ParameterError, UserError, parameter_of
+from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_attention import CopySettings, CopyState
 from musicgen.models.copy_head import CopyHead
-from musicgen.models.inputs import SequenceHead, build_head, build_inputs, with_recent
-from musicgen.models.layer import NORMS, Layer, LayerSettings, build_layers
+from musicgen.models.inputs import (
+    SequenceHead,
+    build_class_token,
+    build_head,
+    build_inputs,
+    draw_weights,
+    find_positions,
+    with_recent,
+)
+from musicgen.models.layer import (
+    NORMS,
+    Layer,
+    LayerSettings,
+    build_layers,
+    build_position,
+    coordinates_of,
+)
+from musicgen.models.outputs import attention_matrices, hidden_states
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
@@ -55,6 +71,9 @@ class Transformer(nn.Module):
         input_dim: C, width of input vectors; a linear layer takes the place of the embedding.
         copy: arguments of a `CopyHead`; None: no copy head. With one, the model returns
             log-probabilities instead of logits.
+        coordinates: returns coordinates of ids by name, as `Coordinates.of` does: ids [L] and names
+            -> [L, len(names)]. Where no positions are given, they are computed by it; None: only
+            token indices are known.
         layer: `dim`, `num_heads`, `ff_dim` and the other fields of `LayerSettings`.
 
     Attributes:
@@ -87,6 +106,7 @@ class Transformer(nn.Module):
         num_outputs: int | None = None,
         input_dim: int | None = None,
         copy: Mapping[str, Any] | None = None,
+        coordinates: Callable[..., Any] | None = None,
         **layer: Any,
     ) -> None:
         super().__init__()
@@ -104,7 +124,7 @@ class Transformer(nn.Module):
             vocab_size, self.dim, input_dim=input_dim, lags=lags, cycles=cycles, causal=causal
         )
         self.longest_lag = max(lags, default=0)
-        position_for = partial(_build_position, position, settings, num_layers)
+        position_for = partial(build_position, position, settings, num_layers)
         layers_for = partial(build_layers, attention, span, settings, num_layers, site)
         width = settings.head_dim
         if site == Site.FEATURE:  # the width to encode is that of the feature map
@@ -114,37 +134,20 @@ class Transformer(nn.Module):
             self.position = position_for(width)
             layers = layers_for(self.position.encoded_dim, self.position.logit_scale)
         self.layers = nn.ModuleList(layers)
-        self.num_position_columns, self.coordinate_names = _coordinates(self.position, layers[0])
+        self.num_position_columns, self.coordinate_names = coordinates_of(self.position, layers[0])
         self.norm = NORMS[settings.norm](self.dim) if settings.norm_first else None
         self.dropout = nn.Dropout(settings.dropout)
         self.head = build_head(head, self.dim, vocab_size if num_outputs is None else num_outputs)
-        self.class_token = None if head is None else self._new_class_token()
+        self.class_token = build_class_token(self.head, self.dim, self.causal)
         no_scale = tie_embeddings or vocab_size is None
         self.embedding_scale = 1.0 if no_scale else math.sqrt(self.dim)
         if tie_embeddings:
             self.head.weight = self.embedding.weight
-        self._draw_weights(init_std)
-        self.match_classes = match_classes
+        draw_weights(self, init_std)
+        self.match_classes, self.coordinates = match_classes, coordinates
         self.copy_head: CopyHead | None = None
         if copy is not None:
             self.add_copy_head(copy)
-
-    def _new_class_token(self) -> nn.Parameter | None:
-        """Return the learned class token [D] if the head reads one, else None."""
-        if self.head.pool != "class_token":
-            return None
-        if self.causal:
-            expected = "expected last or mean with causal=true, as it sees no later token"
-            raise ParameterError("head.pool", "class_token", expected)
-        return nn.Parameter(torch.zeros(self.dim))
-
-    def _draw_weights(self, std: float) -> None:
-        """Initialise the weights of linear layers and embeddings at random, and biases as zero."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=std)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
 
     @property
     def embedding(self) -> Any:
@@ -205,6 +208,7 @@ class Transformer(nn.Module):
                 returned, with copies and without: [2, B, L].
             positions, key_mask, noise: as in `hidden`.
         """
+        positions = self._positions(tokens, positions, None)
         x, _ = self.hidden(tokens, positions=positions, key_mask=key_mask, noise=noise)
         if isinstance(self.head, SequenceHead):
             return self.head(x, key_mask)
@@ -232,6 +236,7 @@ class Transformer(nn.Module):
             last: return the logits after the last token only, [B, 1, V].
             overwrite: reuse the memory of `state`, which is invalid then; without gradients only.
         """
+        positions = self._positions(tokens, positions, state)
         x, after = self.hidden(
             tokens,
             positions=positions,
@@ -261,14 +266,14 @@ class Transformer(nn.Module):
         logits: Tensor,
         x: Tensor,
         tokens: Tensor,
-        positions: Tensor | None,
+        positions: Tensor,
         state: ModelState | None,
         **options: Any,
     ) -> tuple[Tensor, CopyState | None]:
         """Return the output of the copy head and its state; without one, the logits and None."""
         if self.copy_head is None:
             return logits, None
-        bars = self._positions(tokens, positions, state)[..., self.copy_column]
+        bars = positions[..., self.copy_column]
         before = None if state is None else state.copied
         start = self._start(tokens, state)
         return self.copy_head(logits, x, tokens, bars, start, state=before, **options)
@@ -291,8 +296,9 @@ class Transformer(nn.Module):
 
         Args:
             tokens: token ids [B, L], or input vectors [B, L, C].
-            positions: coordinates [1|B, L, P], P ≥ `num_position_columns`; None: token indices,
-                which continue from `state`.
+            positions: coordinates [1|B, L, P], P ≥ `num_position_columns`. None: token indices,
+                which continue from `state`; other coordinates are computed from whole sequences of
+                ids, with bars of four quarters for tokens without bars.
             key_mask: [B, L], false at padding.
             noise: noise key of the positional encoding, or what `draw` returned for one. None: in
                 train mode a new key for each call, which continues with `state`, as training on one
@@ -310,14 +316,7 @@ class Transformer(nn.Module):
             positions = F.pad(positions, (0, 0, 1, 0), value=-1)
             key_mask = None if key_mask is None else F.pad(key_mask, (1, 0), value=True)
         position_state = None if state is None else state.position
-        key: NoiseKey | None = noise if isinstance(noise, NoiseKey) else None
-        if noise is None:
-            key = self._key(state)
-        if key is not None:
-            batch_size = tokens.shape[0]  # len(tokens) would be a constant in an exported graph
-            noise = self.position.draw(
-                key, positions, positions.device, batch_size=batch_size, state=position_state
-            )
+        noise, key = self._noise(noise, tokens, positions, state)
         codes, position_state = self.position(positions, noise=noise, state=position_state)
         x = self.dropout(self.position.embed(x, positions))
         mask = AttentionMask(self.causal, key_mask)
@@ -337,12 +336,39 @@ class Transformer(nn.Module):
         length = self._start(tokens, state) + tokens.shape[1]
         return x, ModelState(layer_states, position_state, length, recent=recent, key=key)
 
-    def _key(self, state: ModelState | None) -> NoiseKey:
-        """Return the key of the noise where none is given, see `hidden`."""
-        if not self.training:
-            return NoiseKey((0,))
-        before = None if state is None else state.key
-        return before or NoiseKey.fresh()
+    def _noise(
+        self, noise: Any, tokens: Tensor, positions: Tensor, state: ModelState | None
+    ) -> tuple[Any, NoiseKey | None]:
+        """Return the noise of a call, see `hidden`, and its key; None: the noise was given."""
+        if noise is None:
+            last = None if state is None else state.key
+            noise = (last or NoiseKey.fresh()) if self.training else NoiseKey((0,))
+        if not isinstance(noise, NoiseKey):
+            return noise, None
+        batch_size = tokens.shape[0]  # len(tokens) would be a constant in an exported graph
+        before = None if state is None else state.position
+        draw = partial(self.position.draw, batch_size=batch_size, state=before)
+        return draw(noise, positions, positions.device), noise
+
+    def hidden_states(self, tokens: Tensor, **inputs: Any) -> list[Tensor]:
+        """Return the input of the first layer and the output of each layer, [B, L, D] each.
+
+        The norm before the head, if there is one, is not applied. A class token comes first.
+
+        Args:
+            inputs: `positions`, `key_mask` and `noise`, as in `hidden`.
+        """
+        return hidden_states(self, tokens, **inputs)
+
+    def attentions(
+        self, tokens: Tensor, *, layers: Sequence[int] | None = None, **inputs: Any
+    ) -> Tensor:
+        """Return the attention matrices of layers (None: all), [layers, B, H, L, L].
+
+        These are not always distributions, see `attention_matrices`, which has the arguments.
+        """
+        layers = range(len(self.layers)) if layers is None else layers
+        return attention_matrices(self, tokens, layers=layers, **inputs)
 
     def _embedded(self, tokens: Tensor, positions: Tensor, recent: Tensor | None) -> Tensor:
         """Return the sum of all inputs per token, scaled: [B, L, D]."""
@@ -360,38 +386,12 @@ class Transformer(nn.Module):
     def _positions(
         self, tokens: Tensor, positions: Tensor | None, state: ModelState | None
     ) -> Tensor:
-        """Return `positions`, or token indices if they are None: [1|B, L, P].
-
-        Raises:
-            UserError: positions have too few coordinates.
-        """
-        if positions is None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
-            if state is not None:
-                positions = positions + state.length[:, None, None]
-        if positions.shape[-1] < self.num_position_columns:
-            raise UserError(
-                f"the model reads {self.num_position_columns} coordinates of each position, "
-                f"{', '.join(self.coordinate_names)}, but positions have {positions.shape[-1]}"
-            )
-        return positions
-
-
-def _build_position(
-    build: Callable[..., PositionalEncoding], settings: LayerSettings, num_layers: int, width: int
-) -> PositionalEncoding:
-    """Return the positional encoding for vectors of this width."""
-    sizes = {"num_heads": settings.num_heads, "width": width, "model_dim": settings.dim}
-    with parameter_of("position"):
-        return build(num_layers=num_layers, **sizes)
-
-
-def _coordinates(position: PositionalEncoding, layer: Layer) -> tuple[int, tuple[str, ...]]:
-    """Return the number of columns that positions must have, and the names of the coordinates."""
-    span_dims = 0 if layer.span is None else layer.span.num_dims
-    span_names = ("index", "time")[:span_dims]  # a span takes the first coordinates
-    names = max(position.coordinate_names, span_names, key=len)
-    return max(position.num_columns, span_dims), names
+        """Return `positions`, or what they are by default (see `hidden`): [1|B, L, P]."""
+        if positions is not None and positions.shape[-1] >= self.num_position_columns:
+            return positions
+        start = None if state is None else state.length
+        number, names = self.num_position_columns, self.coordinate_names
+        return find_positions(tokens, positions, start, number, names, self.coordinates)
 
 
 def _run(layer: Layer, x: Tensor, positions: Tensor, code: LayerCode, *arguments: Any) -> Any:

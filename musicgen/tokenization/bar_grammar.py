@@ -195,18 +195,21 @@ class REMIGrammar(BarGrammar):
     A pitch cannot begin while it sounds.
     """
 
-    followers: Mapping[str, set[str]] = {
-        "": {"Bar", "EOS"},  # the beginning
-        "Bar": {"Bar", "Beat"},
-        "Beat": {"Chord", "Tempo", "Pitch"},
-        "Chord": {"Tempo", "Pitch", *_CLOSING},
-        "Tempo": {"Pitch", *_CLOSING},
-        "Pitch": {"Velocity"},
-        "Velocity": {"Duration"},
-        "Duration": {"Pitch", *_CLOSING},
-        "EOS": set(),
-    }
     unit = 2
+
+    def __init__(self, tokenizer: InBars) -> None:
+        self.followers = {
+            "": {"Bar", "EOS"},  # the beginning
+            "Bar": {"Bar", "Beat"},
+            "Beat": {"Chord", "Tempo", "Pitch"},
+            "Chord": {"Tempo", "Pitch", *_CLOSING},
+            "Tempo": {"Pitch", *_CLOSING},
+            "Pitch": {"Velocity"} if len(tokenizer.velocities) else {"Duration"},
+            "Velocity": {"Duration"},
+            "Duration": {"Pitch", *_CLOSING},
+            "EOS": set(),
+        }
+        super().__init__(tokenizer)
 
     def _limit(self, state: BarState, mask: BoolArray, earliest: Mapping[str, IntArray]) -> None:
         last, time, limit, bar_end, pitch = (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -46,15 +47,20 @@ def relocate(ticks: IntArray, tick_map: IntArray) -> IntArray:
 def parse_bins(
     name: str, bins: Sequence[int] | None, minimum: int, maximum: int, step: int | None = None
 ) -> range:
-    """Return bins [lowest, highest, step], or [lowest, highest] with `step`; None: no bins."""
-    if bins is None:
+    """Return bins [lowest, highest, step], or [lowest, highest] with `step`.
+
+    Without `step`, None means no bins.
+    """
+    if bins is None and step is None:
         return range(0)
-    given = list(bins) if step is None else [*bins, step]
-    low, high, width = given if len(given) == 3 else (0, 0, 0)
+    numbers = list(bins) if isinstance(bins, Iterable) else []
+    given = numbers if step is None else [*numbers, step]
+    is_valid = len(given) == 3 and all(isinstance(each, Integral) for each in given)
+    low, high, width = given if is_valid else (0, 0, 0)
     if width < 1 or not minimum <= low <= high <= maximum or (high - low) % width:
         content = "[lowest, highest, step]" if step is None else "[lowest, highest]"
         bounds = f"within {minimum} and {maximum}, an integer number of steps apart"
-        raise ParameterError(name, list(bins), f"expected {content} {bounds}")
+        raise ParameterError(name, numbers or bins, f"expected {content} {bounds}")
     return range(low, high + 1, width)
 
 

@@ -35,7 +35,7 @@ class REMI(InBars):
         time_signatures: those of the vocabulary, see `TimeSignatures`.
         positions_per_beat: grid steps in a quarter; a divisor of 240.
         pitch_range: lowest and highest MIDI pitch.
-        velocity_bins: lowest, highest and step.
+        velocity_bins: lowest, highest and step; None: no Velocity tokens.
         tempo_bins: lowest, highest and step in quarters per minute; None: no Tempo tokens.
         chords: whether the vocabulary has Chord tokens.
         max_bars: maximum number of bars; later events are dropped.
@@ -53,7 +53,7 @@ class REMI(InBars):
         time_signatures: Sequence[str] = ("4/4",),
         positions_per_beat: int = 4,
         pitch_range: Sequence[int] = (21, 108),
-        velocity_bins: Sequence[int] = (40, 86, 2),
+        velocity_bins: Sequence[int] | None = (40, 86, 2),
         tempo_bins: Sequence[int] | None = (32, 224, 3),
         chords: bool = True,
         max_bars: int = 4096,
@@ -117,7 +117,7 @@ class REMI(InBars):
         first = {name: ids.start for name, ids in self.families.items()}
         note = [
             first["Pitch"] + pitch,
-            first["Velocity"] + velocity,
+            first["Velocity"] + velocity if self.velocities else -1,
             first["Duration"] - 1 + duration,
         ]
         # Keys: the grid step, and the place among the events there.

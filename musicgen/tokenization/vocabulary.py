@@ -20,23 +20,32 @@ _VERSION = 1  # of the file's format
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a model in id order. `PAD` is not among them: its id follows the last one."""
+    """The tokens of a model.
+
+    Attributes:
+        names: of the tokens in id order, without PAD, as files and hashes have them.
+        tokens: all names in id order; PAD is the last.
+    """
 
     PAD: ClassVar[str] = "PAD"
 
-    tokens: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        return (*self.names, self.PAD)
 
     def __len__(self) -> int:
-        """Return the number of ids including PAD: the V of a model."""
-        return len(self.tokens) + 1
+        """Return the number of tokens, PAD included: the V of a model."""
+        return len(self.tokens)
 
     @property
     def pad_id(self) -> int:
-        return len(self.tokens)
+        return len(self.names)
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return {token: i for i, token in enumerate((*self.tokens, self.PAD))}
+        return {token: i for i, token in enumerate(self.tokens)}
 
     def id(self, token: str) -> int:
         """Return the id of a token such as `Pitch_60`; raise `KeyError` if there is none."""
@@ -44,17 +53,17 @@ class Vocabulary:
 
     def token(self, index: int) -> str:
         """Return the token of an id; raise `IndexError` past `pad_id`."""
-        return self.PAD if index == self.pad_id else self.tokens[index]
+        return self.tokens[index]
 
     @cached_property
     def hash(self) -> str:
         """The SHA-256, in hex, of version and tokens as JSON with sorted keys and no spaces."""
-        content = {"version": _VERSION, "tokens": self.tokens}
+        content = {"version": _VERSION, "tokens": self.names}
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": _VERSION, "hash": self.hash, "tokens": list(self.tokens)}
+        return {"version": _VERSION, "hash": self.hash, "tokens": list(self.names)}
 
 
 def number_tokens(families: Mapping[str, Sequence[str]]) -> tuple[Vocabulary, dict[str, range]]:

@@ -49,9 +49,9 @@ class TimeSignatures:
     """
 
     def __init__(self, names: Sequence[str], steps_per_beat: int) -> None:
-        self.names = list(names)
+        self.names = list(names) if isinstance(names, Sequence) else []
         self.fractions: list[tuple[int, int]] = []
-        for name in names:
+        for name in self.names:
             match = re.fullmatch(r"([1-9]\d?)/(1|2|4|8|16|32|64)", str(name))
             if match is None:
                 expected = "expected time signatures such as 3/4"

@@ -36,7 +36,7 @@ def small_model(**settings: Any) -> MusicModel:
     content = CheckpointContent(
         model=MODEL | settings,
         tokenizer={"_target_": "musicgen.tokenization.REMI", "max_transposition": 2},
-        vocabulary=list(vocabulary.tokens),
+        vocabulary=list(vocabulary.names),
         vocabulary_hash=vocabulary.hash,
         config=config,
         sampling={"temperature": 0.9},

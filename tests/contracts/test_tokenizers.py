@@ -35,6 +35,7 @@ TINY = {
         chords=False,
         max_bars=4,
     ),
+    "remi without velocities": REMI(velocity_bins=None, max_bars=6),
     "tiny groove": Groove2Groove(tracks=[{"name": "Bass"}], max_beats=5),
     "tiny groove with velocities": Groove2Groove(
         tracks=[{"name": "Bass"}], max_beats=5, velocity_bins=(32, 96, 32)

@@ -8,7 +8,7 @@ import torch
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.metrics.attention_invariance import invariance_rows
-from musicgen.models.inspection import attention_weights, identical_token_weights
+from musicgen.models.inspection import identical_token_weights
 from musicgen.position import ALiBi, NoPosition, RoPE, SineSPE
 from musicgen.random import NoiseKey
 from tests.models.builders import VOCAB, small
@@ -50,7 +50,7 @@ def test_the_mean_is_over_tokens_with_noise_of_their_own():
     expected = 0
     for token in ids:
         tokens = torch.full((1, LENGTH), token)
-        each = attention_weights(net, tokens, layers=layers, noise=NOISE.fold(token))
+        each = net.attentions(tokens, layers=layers, noise=NOISE.fold(token))
         each = each / each.diagonal(dim1=-2, dim2=-1)[..., None]
         expected = expected + (each / each.amax((-2, -1), keepdim=True))[:, 0] / len(ids)
     torch.testing.assert_close(found, expected)

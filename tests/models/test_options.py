@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.models import parameter_count
 from musicgen.models.inputs import CycleEmbedding, LaggedEmbedding, with_recent
-from musicgen.models.inspection import attention_weights
 from musicgen.models.layer import ShortConvolution
 from tests.models.builders import SIZES, VOCAB, random_tokens, small
 
@@ -96,7 +95,7 @@ def test_tied_embeddings_are_one_parameter():
 
 @torch.no_grad()
 @pytest.mark.parametrize("feature_map", [ELU, FAVOR])
-def test_attention_weights_contain_the_convolution_and_the_decay_by_token(feature_map):
+def test_attention_matrices_contain_the_convolution_and_the_decay_by_token(feature_map):
     attention = partial(LinearAttention, feature_map=feature_map, decay="token")
     model = small(attention=attention, short_conv=4, qk_norm=True).double()
     for layer in model.layers:
@@ -105,7 +104,7 @@ def test_attention_weights_contain_the_convolution_and_the_decay_by_token(featur
     for layer in model.layers:
         layer.attention.register_forward_hook(lambda _, args, out: seen.append((args[2], out[0])))
     model(TOKENS)
-    matrices = attention_weights(model, TOKENS, layers=[0, 1])
+    matrices = model.attentions(TOKENS, layers=[0, 1])
     assert not any(module._forward_pre_hooks for module in model.modules())
     for weights, (v, out) in zip(matrices, seen[:2], strict=True):
         found = torch.einsum("bhnm,bmhv->bnhv", weights, v)

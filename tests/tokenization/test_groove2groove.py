@@ -59,7 +59,7 @@ def test_velocities_by_hand(names):
     )
     assert played.decode(tokens).tracks[1].notes["velocity"].tolist() == [120, 40, 20]
     # Other ids are as without velocities, so that a model's weights are of use to both.
-    assert played.vocabulary.tokens[: len(groove.vocabulary.tokens)] == groove.vocabulary.tokens
+    assert played.vocabulary.names[: len(groove.vocabulary.names)] == groove.vocabulary.names
 
 
 @pytest.mark.parametrize(

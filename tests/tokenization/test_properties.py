@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musicgen.midi import NOTE, TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
+from musicgen.midi.score import DEFAULT_VELOCITY
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs, Tokenizer
 from tests.tokenization.conftest import random_crop
 
@@ -26,7 +27,7 @@ REMIS = st.builds(
     time_signatures=st.lists(st.sampled_from(SIGNATURES), min_size=1, max_size=4, unique=True),
     positions_per_beat=st.sampled_from([2, 4, 6, 12, 240]),
     pitch_range=st.sampled_from([(21, 108), (0, 127), (60, 62)]),
-    velocity_bins=st.sampled_from([(40, 86, 2), (3, 127, 4), (64, 64, 1)]),
+    velocity_bins=st.sampled_from([None, (40, 86, 2), (3, 127, 4), (64, 64, 1)]),
     tempo_bins=st.sampled_from([(32, 224, 3), (60, 180, 40), (90, 90, 1), None]),
     chords=st.booleans(),
     max_bars=st.sampled_from([1, 3, 4096]),
@@ -122,7 +123,8 @@ def remi_grid(score, own, end):
                 continue
             halves = half_up(Fraction(duration * 2 * per_beat, beat))
             halves = min(max(halves, 1), 8 * per_beat)
-            velocity = nearest(velocity, own["velocity_bins"])
+            bins = own["velocity_bins"]
+            velocity = DEFAULT_VELOCITY if bins is None else nearest(velocity, bins)
             loudest[pitch, step] = max(velocity, loudest.get((pitch, step), 0))
             longest[pitch, step] = max(halves, longest.get((pitch, step), 0))
     notes = []

@@ -45,7 +45,10 @@ def test_frozen_files_are_unchanged_byte_for_byte():
 def test_ids_are_those_of_the_frozen_files(name, tmp_path):
     content = json.loads((FROZEN / name / "vocab.json").read_text())
     vocabulary = frozen_tokenizers()[name].vocabulary
-    assert list(vocabulary.tokens) == content["tokens"]
+    assert list(vocabulary.names) == content["tokens"]
+    assert vocabulary.tokens == (*vocabulary.names, "PAD")
+    assert len(vocabulary) == len(vocabulary.tokens)
+    assert [vocabulary.id(each) for each in vocabulary.tokens] == [*range(len(vocabulary))]
     assert vocabulary.hash == content["hash"]
     write_json(tmp_path / "vocab.json", vocabulary.to_json())
     assert (tmp_path / "vocab.json").read_bytes() == (FROZEN / name / "vocab.json").read_bytes()
@@ -157,6 +160,9 @@ def test_tokenizers_from_before_the_maximum_length_of_notes_load():
         lambda: REMI(velocity_bins=(0, 127, 1)),  # 0 would be a note off
         lambda: REMI(tempo_bins=(1, 200, 1)),  # slower than MIDI can store
         lambda: REMI(max_bars=0),
+        lambda: REMI(pitch_range=None),
+        lambda: REMI(velocity_bins=64),
+        lambda: REMI(time_signatures=None),
         *(lambda names=names: REMI(time_signatures=names) for names in NO_SIGNATURES),
         lambda: Chorale(max_transposition=-1),
         lambda: Groove2Groove(max_drum_beats=1.5),

@@ -28,7 +28,7 @@ MUSIC = [name for name in experiments("spe2021") if "/lra_" not in name]
 def test_models_of_spe_have_the_published_parts(config, name):
     """Liutkus et al. 2021, §3 and supplement C; their code."""
     cfg = config("train", f"experiment={name}")
-    num_tokens = len(instantiate(cfg.tokenizer, _convert_="all").vocabulary.tokens)
+    num_tokens = len(instantiate(cfg.tokenizer, _convert_="all").vocabulary.names)
     assert num_tokens == (794 if "groove" in name else 360)
     # At a width that is quick to build.
     model = instantiate(cfg.model, vocab_size=num_tokens + 1, dim=32, ff_dim=8, num_layers=1)
