@@ -149,20 +149,17 @@ def read_prompts(
 ) -> tuple[list[Prompt], list[str]]:
     """Return the prompts, and notices of what was left out of them, which are printed."""
     if cfg.prompt is None:
-        return [model.prompt(None, request=request)], []
+        return [model.prompt(None, request=request, time_signature=cfg.time_signature)], []
     if cfg.prompt in SPLITS:
         data = open_training_data(model, cfg.data.root)
         sources: Any = piece_readers(data, data.split(cfg.prompt))
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
+    reading = cfg.prompt_bars, request, cfg.beats, cfg.performance, cfg.time_signature
     prompts, errors = [], []
     for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
-            prompts.append(
-                model.prompt(
-                    sources[name](), name, cfg.prompt_bars, request, cfg.beats, cfg.performance
-                )
-            )
+            prompts.append(model.prompt(sources[name](), name, *reading))
         except UserError as error:
             errors.append(str(error))
     if not prompts:

@@ -144,6 +144,7 @@ class MusicModel:
         request: GenerationRequest | None = None,
         beats: str = "auto",
         performance: str = "prompt",
+        time_signature: str | None = None,
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
@@ -151,17 +152,18 @@ class MusicModel:
 
         Args:
             music: a Score, an object of miditoolkit, muspy or pretty_midi, or the path of a MIDI
-                file or printed score, to which continuations can be appended; None: a new piece.
+                file or printed score, to which continuations are appended; None: a new piece.
             name: None: the name of the file.
-            prompt_bars: number of bars to keep; None: all; `auto`: `PROMPT_BARS`. With `keep`:
-                number of first bars in which the other parts are kept as well; None and `auto`: 0.
+            prompt_bars: bars to keep; None: all; `auto`: `PROMPT_BARS`. With `keep`: first bars in
+                which the other parts are kept as well; None and `auto`: 0.
             request: sets tempo, chords and programs; None: those of the music.
             beats: the beats of a performance. `auto`: find them if the notes are not on a grid of
                 the file's ticks; `file`: use those of the file; a path: read them from a text file.
                 The music sounds as before, and continues at the tempo of its last bars.
             performance: `prompt`: new notes have velocities, deviations from the grid and
                 articulation of similar notes of the prompt, and its pedal continues; `none`: new
-                notes are on the grid, with the velocities of the tokens, or one in each track.
+                notes are on the grid, with velocities of the tokens, or one per track.
+            time_signature: such as 3/4, instead of the one that is found, or the file's.
         """
         check_choice("performance", performance, ("prompt", "none"))
         request = request or self.request()
@@ -169,17 +171,16 @@ class MusicModel:
         if prompt_bars == "auto":
             prompt_bars = None if piece.is_whole_piece else PROMPT_BARS
         if music is None:
-            if piece.is_whole_piece:
-                raise UserError("keep writes to parts of a piece; give one as the prompt")
-            chord = None if piece.progression is None else piece.progression[0][0]
-            prompt = empty_prompt(self.tokenizer, piece.tempo, piece.key_signatures, chord)
+            if time_signature is not None:
+                raise ParameterError("time_signature", time_signature, "expected a prompt with it")
+            prompt = self._empty_prompt(piece)
         else:
             is_path = isinstance(music, str | Path)
             name = name or (music_name(Path(music)) if is_path else "prompt")
             own, data = (
                 read_with_data(music, keep_events=True) if is_path else (as_score(music), None)
             )
-            score, data = on_beats(own, data, beats)
+            score, data = on_beats(own, data, beats, time_signature)
             if piece.is_whole_piece:
                 prompt = self._kept_prompt(score, data, name, prompt_bars, request)
             else:
@@ -189,13 +190,19 @@ class MusicModel:
                 score, tune_part = self.tokenizer.name_tune(score)
                 written = self._with_chords(self.tokenizer.normalise_rhythm(score))
                 prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
-        programs = piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
-        if tune_part is not None:
-            programs = {tune_part: PIANO} | programs
+        programs = {} if tune_part is None else {tune_part: PIANO}
+        programs |= piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
         source = replace(prompt.source, programs=programs, tune_part=tune_part)
         if performance == "none":
             source = replace(source, performance=None)
         return replace(prompt, source=source)
+
+    def _empty_prompt(self, piece: PieceParams) -> Prompt:
+        """Return the prompt of a new piece."""
+        if piece.is_whole_piece:
+            raise UserError("keep writes to parts of a piece; give one as the prompt")
+        chord = None if piece.progression is None else piece.progression[0][0]
+        return empty_prompt(self.tokenizer, piece.tempo, piece.key_signatures, chord)
 
     def _kept_prompt(
         self,
@@ -292,6 +299,7 @@ class MusicModel:
         prompt_bars: int | Literal["auto"] | None = None,
         beats: str = "auto",
         performance: str = "prompt",
+        time_signature: str | None = None,
         logits_processors: Sequence[Processor] = (),
         constraints: Sequence[Constraint] = (),
         **options: Any,
@@ -305,7 +313,8 @@ class MusicModel:
         Args:
             prompts: Scores, paths of MIDI files, or objects of miditoolkit, muspy or pretty_midi;
                 or a single one; None: compose a new piece.
-            prompt_bars, beats, performance: how prompts are cut, read and continued, see `prompt`.
+            prompt_bars, beats, performance, time_signature: how prompts are cut, read and
+                continued, see `prompt`.
             logits_processors: functions of the tokens so far [B, L] and the logits [B, V] that
                 return new logits. They run before temperature, top_p and the other options, see
                 `LogitsProcessor`.
@@ -326,7 +335,9 @@ class MusicModel:
         made = []
         for i, each in enumerate(prompts):
             name = None if isinstance(each, str | Path) else f"prompt {i}"
-            made.append(self.prompt(each, name, prompt_bars, request, beats, performance))
+            made.append(
+                self.prompt(each, name, prompt_bars, request, beats, performance, time_signature)
+            )
         sampler = Sampler(
             self.model,
             self.tokenizer,

@@ -1,11 +1,13 @@
 """Where the music of a prompt came from, and what its tokens do not hold of how it sounds."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
+from musicgen.errors import ParameterError
 from musicgen.generation.performance import Performance
 from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
 from musicgen.midi.tick_grid import is_notated
@@ -47,19 +49,36 @@ class Source:
     performance: Performance | None = None
 
 
-def on_beats(score: Score, data: bytes | None, setting: str) -> tuple[Score, bytes | None]:
+def on_beats(
+    score: Score, data: bytes | None, setting: str, time_signature: str | None = None
+) -> tuple[Score, bytes | None]:
     """Return a piece and its file on its beats; the same objects if these are the file's.
 
     Args:
         setting: `auto`, `file`, or the path of a file of beats.
+        time_signature: of the piece, such as 3/4; None: the one that is found or the file's.
+
+    Raises:
+        ParameterError: there is no such time signature.
     """
-    if setting == "file" or not score.num_notes or (setting == "auto" and is_notated(score)):
+    metre = None if time_signature is None else _metre(time_signature)
+    is_own = setting == "file" or (setting == "auto" and is_notated(score))
+    if not score.num_notes or (is_own and metre is None):
         return score, data
     needs = f"beats={setting} (beats=file uses those of the file)"
     moved: tuple[Score, bytes | None] = plugin("beats", needs).on_beats(
-        score, data, setting, PACE_BARS
+        score, data, setting, PACE_BARS, metre
     )
     return moved
+
+
+def _metre(time_signature: str) -> tuple[int, int]:
+    """Return the numerator and the denominator of a time signature such as 3/4."""
+    match = re.fullmatch(r"([2-9]|1[0-2])/(2|4|8)", str(time_signature))
+    if match is None or str(time_signature) == "3/8":  # a bar of one beat
+        expected = "expected a time signature of two beats or more, such as 3/4 or 6/8"
+        raise ParameterError("time_signature", time_signature, expected)
+    return int(match[1]), int(match[2])
 
 
 def pace_of(score: Score, prompt_bars: int | None) -> float:

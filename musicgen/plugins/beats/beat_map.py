@@ -6,12 +6,13 @@ from itertools import groupby
 
 import numpy as np
 
+from musicgen.errors import UserError
 from musicgen.midi.events import END_OF_TRACK, META, TEMPO_CHANGE, TIME_SIGNATURE
 from musicgen.midi.extension import FileTrack, as_file
 from musicgen.midi.io import dumps, loads
 from musicgen.midi.score import TEMPO, FloatArray, IntArray, Score, TimeSignature
 from musicgen.midi.tracks import open_file
-from musicgen.plugins.beats.beats import Beats, find_beats, read_beats
+from musicgen.plugins.beats.beats import Beats, beats_of_file, find_beats, read_beats
 
 TICKS_PER_BEAT = 1920
 """Ticks in a quarter: half a tick is less than a millisecond down to 16 quarters a minute."""
@@ -19,38 +20,53 @@ TICKS_PER_BEAT = 1920
 _EARLY = 0.25
 """A first note that is ahead of its beat by less, in beats, is on it."""
 
+_SLOW_START = 1.6
+"""A first beat that lasts longer than this many usual ones was not played: nothing tells it."""
+
+_LONGEST_BEAT = 4.0  # seconds; a longer one is silence, which whole bars fill
+_MOST_SILENT_BEATS = 2**16  # that fill silence: a file has 2**28 ticks at most
+
 _FIRST = -1  # of the events at one tick
 
 
 class BeatMap:
     """Where the beats of a performance are in a score whose bars are those of the performance.
 
-    A bar that begins before the first onset is complete in the score.
+    Tick 0 is the beginning of the recording, so that everything keeps its time. What precedes the
+    first beat is whole sixteenths; with an upbeat it is an incomplete first bar.
 
     Args:
         first_onset: seconds at which the first note begins.
 
     Attributes:
-        times: seconds in the performance. [num_beats]
-        ticks: ticks in the score, in whole bars from 0 on. [num_beats]
+        times: seconds in the performance, from 0 on: of its beginning and of the beats. [N]
+        ticks: ticks in the score. [N]
         time_signatures: of the score, one where the length of bars changes.
         tempos: of the score, `TEMPO`; with them it sounds as the performance, from tick 0 on.
     """
 
     def __init__(self, beats: Beats, first_onset: float) -> None:
-        self.times, starts = _with_beat_before(beats, first_onset)
-        upbeat = int(starts[0])
-        # Silence comes before an upbeat.
-        lead_in = -(-upbeat // beats.beats_per_bar) * beats.beats_per_bar - upbeat
-        beat = round(TICKS_PER_BEAT * beats.quarters)
-        self.ticks = (np.arange(len(self.times)) + lead_in) * beat
+        times, starts = _with_beat_before(beats, first_onset)
+        times, starts = _filled(times, starts, beats.beats_per_bar)
+        beat, sixteenth = round(TICKS_PER_BEAT * beats.quarters), TICKS_PER_BEAT // 4
+        first = min(int(np.searchsorted(times, 0)), len(times) - 2)  # after the beginning
+        interval = times[1] - times[0] if first == 0 else times[first] - times[first - 1]
+        times, starts = times[first:], starts[starts >= first] - first
+        lead = 0
+        if times[0] > 0:
+            lead = max(1, round(times[0] / interval * beat / sixteenth)) * sixteenth
+        self.times, self.ticks = times, lead + np.arange(len(times)) * beat
+        starts = starts if len(starts) else np.zeros(1, np.int64)
         lengths = np.append(np.diff(starts), beats.beats_per_bar)
         self.time_signatures = list(_time_signatures(beats, self.ticks[starts], lengths))
-        seconds = np.diff(self.times)
-        self.tempos = np.empty(len(self.times), TEMPO)
-        self.tempos["tick"] = self.ticks
-        self.tempos["bpm"] = 60 * beats.quarters / np.append(seconds, seconds[-1])
-        self.tempos["tick"][0] = 0  # the lead-in has the tempo of the first beat
+        if lead:
+            self.times, self.ticks = np.append(0, self.times), np.append(0, self.ticks)
+        seconds, ticks = np.diff(self.times), np.diff(self.ticks)
+        bpm = 60 * ticks / TICKS_PER_BEAT / seconds
+        per_quarter = np.rint(60e6 / bpm)  # as in the file; equal ones are one tempo
+        is_new = np.append(True, np.diff(per_quarter) != 0)
+        self.tempos = np.empty(np.count_nonzero(is_new), TEMPO)
+        self.tempos["tick"], self.tempos["bpm"] = self.ticks[:-1][is_new], bpm[is_new]
 
     def ticks_at(self, seconds: FloatArray) -> IntArray:
         """Return the tick of the score at each moment of the performance, from 0 on.
@@ -67,8 +83,8 @@ class BeatMap:
 def onto_beats(score: Score, beats: Beats) -> Score:
     """Return a score in which the beats are at whole beats of its ticks, and bars at its bar lines.
 
-    It sounds as before, but for the silence before the first bar. Its tempi follow each beat; see
-    `Score.mean_tempos`. Beats of the source `file` change nothing.
+    It sounds as before. Its tempi follow each beat; see `Score.mean_tempos`. Beats of the source
+    `file` change nothing.
     """
     if beats.source == "file" or not score.num_notes:
         return score
@@ -109,7 +125,11 @@ def file_onto_beats(data: bytes, score: Score, beats: Beats) -> bytes:
 
 
 def on_beats(
-    score: Score, data: bytes | None, setting: str, pace_bars: int
+    score: Score,
+    data: bytes | None,
+    setting: str,
+    pace_bars: int,
+    metre: tuple[int, int] | None = None,
 ) -> tuple[Score, bytes | None]:
     """Return a piece, and its file, on the beats that a setting names.
 
@@ -118,18 +138,29 @@ def on_beats(
 
     Args:
         data: the MIDI file that the score was read from; None if there is none.
-        setting: `auto`, or the path of a file of beats, see `read_beats`.
+        setting: `auto`, `file`, or the path of a file of beats, see `read_beats`.
         pace_bars: bars that share a tempo.
+        metre: numerator and denominator of the time signature; None: the one that is found.
 
     Raises:
-        UserError: the file of beats cannot be read.
+        UserError: the file of beats cannot be read, or has bars of another metre.
     """
+    what = "beats found"
     if setting == "auto":
-        beats, what = find_beats(score), "beats found"
+        beats = find_beats(score, metre=metre)
+    elif setting == "file":
+        beats, what = beats_of_file(score, metre), "bars as given"
     else:
         beats, what = read_beats(setting), "beats as given"
         if not len(beats.bar_starts):
-            beats = find_beats(score, beats.times)
+            beats = find_beats(score, beats.times, metre)
+        elif metre is not None:
+            given, beats = beats, replace(beats, time_signature=metre)
+            if beats.beats_per_bar != given.beats_per_bar:
+                raise UserError(
+                    f"{setting}: most bars have {given.beats_per_bar} beats, not those of "
+                    f"time_signature={metre[0]}/{metre[1]}"
+                )
     if beats.source == "file":
         return score, data
     if data is None:
@@ -147,6 +178,8 @@ def _with_beat_before(beats: Beats, first_onset: float) -> tuple[FloatArray, Int
     if not len(starts):
         starts = np.arange(0, len(times), beats.beats_per_bar)
     interval = float(np.median(np.diff(times[:9])))
+    if beats.source != "annotated" and len(times) > 2 and _lasts_long(times, interval):
+        times, starts = times[1:], starts[starts > 0] - 1
     missing = max(0, int(np.ceil((times[0] - first_onset) / interval - _EARLY)))
     before = times[0] - interval * np.arange(missing, 0, -1)
     times = np.concatenate([before, times])
@@ -155,12 +188,52 @@ def _with_beat_before(beats: Beats, first_onset: float) -> tuple[FloatArray, Int
     return times, starts + missing
 
 
+def _lasts_long(times: FloatArray, interval: float) -> bool:
+    return bool(_SLOW_START * interval < times[1] - times[0] < _LONGEST_BEAT)
+
+
+def _filled(times: FloatArray, starts: IntArray, bar: int) -> tuple[FloatArray, IntArray]:
+    """Return beats, and where bars begin among them, with whole bars of beats in long silence.
+
+    A MIDI file has no beats of more than 16 s.
+
+    Args:
+        bar: beats in most bars.
+    """
+    intervals = np.diff(times)
+    silence = np.where(intervals > _LONGEST_BEAT, intervals, 0)
+    if not silence.any():
+        return times, starts
+    most = _MOST_SILENT_BEATS // np.count_nonzero(silence)
+    bars = np.minimum(silence / np.median(intervals), most) // bar  # in each interval
+    added = (bars * bar).astype(np.int64)
+    number = np.arange(len(times)) + np.append(0, np.cumsum(added))  # of each beat among all
+    beats = np.interp(np.arange(number[-1] + 1), number, times)
+    inserted = np.append(0, np.cumsum(added))[np.append(starts, len(times) - 1)]
+    lines = [
+        number[start] + bar * np.arange(count // bar + 1)
+        for start, count in zip(starts.tolist(), np.diff(inserted).tolist(), strict=True)
+    ]
+    return beats, np.concatenate([np.empty(0, np.int64), *lines])
+
+
 def _time_signatures(beats: Beats, ticks: IntArray, lengths: IntArray) -> Iterator[TimeSignature]:
-    """Yield the time signature of each run of bars with the same number of beats."""
+    """Yield the time signature of each run of bars of the same length.
+
+    The next time signature cuts an upbeat short.
+
+    Args:
+        ticks: of the bar lines. [num_bars]
+        lengths: beats in each bar. [num_bars]
+    """
     numerator, denominator = beats.time_signature
     per_beat = numerator // beats.beats_per_bar  # of the denominator's notes
     bars = list(zip(ticks.tolist(), lengths.tolist(), strict=True))
-    if bars[0][0] > 0:  # bars before the first that begins in the music
-        bars.insert(0, (0, beats.beats_per_bar))
+    beat = round(TICKS_PER_BEAT * beats.quarters)
+    num_bars, upbeat = divmod(bars[0][0], beat * beats.beats_per_bar)
+    if num_bars:  # before the first that begins in the music
+        bars.insert(0, (upbeat, beats.beats_per_bar))
+    if upbeat:
+        yield TimeSignature(0, numerator, denominator)
     for length, run in groupby(bars, key=lambda bar: bar[1]):
         yield TimeSignature(next(run)[0], length * per_beat, denominator)

@@ -11,6 +11,7 @@ et al. 2015 ("An efficient state-space model for joint tempo and meter tracking"
 changes at beats.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,8 +49,8 @@ _IMPOSSIBLE = np.float32(-1e9)
 
 BEATS_PER_BAR = (2, 3, 4)
 _LONGEST_BAR = 6  # beats, of a bar that is longer than the others
-_ODD_BAR = 6.0  # what a bar of another length costs, in nats
-_PREFERENCE = np.array([0.0, 0.4, 0.5])  # of `BEATS_PER_BAR`, in nats a beat
+ODD_BAR = 6.0
+"""What a bar of another length than most costs, in nats."""
 
 Array = NDArray[np.float32]
 
@@ -258,20 +259,37 @@ def bar_odds(logits: Array, frames: IntArray) -> FloatArray:
     return np.log(begins / (1 - begins))
 
 
-def find_bars(odds: FloatArray) -> tuple[IntArray, int]:
-    """Return the beats at which bars most likely begin, and how many beats most bars have.
+class Bars(NamedTuple):
+    """The most likely bars of a metre.
+
+    Attributes:
+        fit: their log likelihood, in nats a beat.
+        beats_per_bar: beats in most bars.
+        starts: indices of the beats at which bars begin. [num_bars]
+    """
+
+    fit: float
+    beats_per_bar: int
+    starts: IntArray
+
+
+def find_bars(
+    odds: FloatArray, beats_per_bar: Sequence[int], odd_bar: float = ODD_BAR
+) -> list[Bars]:
+    """Return the most likely bars of each metre, the best metre first.
 
     Single bars may be longer or shorter than the others.
 
     Args:
         odds: log odds that a bar begins at each beat. [num_beats]
+        beats_per_bar: beats in most bars of each metre.
+        odd_bar: what a bar of another length costs, in nats.
     """
-    num_beats, metres = len(odds), np.arange(len(BEATS_PER_BAR))
-    place = np.arange(_LONGEST_BAR)  # of a beat in its bar
+    num_beats, metres = len(odds), np.arange(len(beats_per_bar))
+    place = np.arange(max(_LONGEST_BAR, *beats_per_bar, 0))  # of a beat in its bar
     emission = -np.logaddexp(0, np.where(place == 0, -odds[:, None], odds[:, None]))
-    emission = emission[:, None] + _PREFERENCE[:, None]
-    last_place = np.array(BEATS_PER_BAR)[:, None] - 1
-    end_cost = np.where(place == last_place, 0, _ODD_BAR)
+    last_place = np.array(beats_per_bar)[:, None] - 1
+    end_cost = np.where(place == last_place, 0, odd_bar)
     end_cost = np.where(place == 0, -_IMPOSSIBLE, end_cost)  # no bar has a single beat
     score = np.where(place <= last_place, 0, _IMPOSSIBLE) + emission[0]
     came_from = np.zeros((num_beats, len(metres)), np.int64)  # the last place of the bar before
@@ -280,12 +298,15 @@ def find_bars(odds: FloatArray) -> tuple[IntArray, int]:
         came_from[beat] = ended.argmax(axis=1)
         score = np.concatenate([ended.max(axis=1, keepdims=True), score[:, :-1]], axis=1)
         score = score + emission[beat]
-    metre, at = np.unravel_index(score.argmax(), score.shape)
-    starts, start = [], num_beats - 1 - int(at)
-    while start >= 0:
-        starts.append(start)
-        start -= 1 + int(came_from[start, metre])
-    return np.array(starts[::-1], np.int64), BEATS_PER_BAR[metre]
+    found = []
+    for metre, each in enumerate(beats_per_bar):
+        starts, start = [], num_beats - 1 - int(score[metre].argmax())
+        while start >= 0:
+            starts.append(start)
+            start -= 1 + int(came_from[start, metre])
+        fit = float(score[metre].max()) / num_beats
+        found.append(Bars(fit, each, np.array(starts[::-1], np.int64)))
+    return sorted(found, key=lambda bars: -bars.fit)
 
 
 def _tempo_model() -> tuple[IntArray, Array, Array]:

@@ -1,5 +1,6 @@
 """Beats of pieces whose beats are known, because the tests perform them."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,14 @@ from musicgen.plugins.beats.beat_map import (
     file_onto_beats,
     onto_beats,
 )
-from musicgen.plugins.beats.beats import Beats, beats_of_file, find_beats, read_beats
+from musicgen.plugins.beats.beats import (
+    Beats,
+    _most_likely_bars,
+    beats_of_file,
+    find_beats,
+    read_beats,
+)
+from musicgen.plugins.beats.network import find_bars
 
 TICKS, NUM_BARS = 480, 24
 _CHORDS = ((48, 60, 64, 67), (45, 57, 60, 64), (41, 57, 60, 65), (43, 55, 59, 62))
@@ -154,12 +162,11 @@ def test_a_score_on_its_beats_sounds_as_before() -> None:
     moved = loads(dumps(onto_beats(recording, beats)))
     before = recording.seconds_at(recording.notes["onset"])
     after = moved.seconds_at(moved.notes["onset"])
-    shift = before[0] - after[0]
-    np.testing.assert_allclose(after + shift, before, atol=1e-3)
-    # Its notes are where the printed score has them.
-    expected = waltz().notes["onset"] / TICKS
+    np.testing.assert_allclose(after, before, atol=1e-3)
+    # Its notes are where the printed score has them, a beat of silence later.
+    expected = 1 + waltz().notes["onset"] / TICKS
     np.testing.assert_allclose(moved.notes["onset"] / moved.ticks_per_beat, expected, atol=0.01)
-    assert moved.time_signatures == [TimeSignature(0, 3, 4)]
+    assert moved.time_signatures == [TimeSignature(0, 3, 4), TimeSignature(moved.start, 3, 4)]
 
 
 def test_a_file_on_its_beats_keeps_all_its_events() -> None:
@@ -192,8 +199,7 @@ def test_an_upbeat_and_odd_bars_have_bars_of_their_own() -> None:
     beats = Beats(times, np.array([1, 5, 8, 12]), (4, 4), "annotated")
     beat_map = BeatMap(beats, 0.0)
     beat = beat_map.ticks[1] - beat_map.ticks[0]
-    assert beat_map.ticks[0] == 3 * beat
-    expected = [(0, 4), (8 * beat, 3), (11 * beat, 4)]
+    expected = [(0, 4), (beat, 4), (5 * beat, 3), (8 * beat, 4)]
     assert [(s.tick, s.numerator) for s in beat_map.time_signatures] == expected
 
 
@@ -233,7 +239,19 @@ def test_files_of_beats_are_read(tmp_path) -> None:
     assert not len(read_beats(path).bar_starts)
 
 
-@pytest.mark.parametrize("text", ["", "1.0 1\n0.5 2\n", "one\ntwo\n", "1.0 2\n2.0 3\n", "1 2\n3\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nan 1\n1.0 2\n",
+        "0.5 1\ninf 2\n",
+        "0.5 1\n1.0 nan\n",
+        "1.0 1\n0.5 2\n",
+        "one\ntwo\n",
+        "1.0 2\n2.0 3\n",
+        "1 2\n3\n",
+    ],
+)
 def test_other_files_are_refused_in_one_line(tmp_path, text: str) -> None:
     path = tmp_path / "beats.txt"
     path.write_text(text)
@@ -246,3 +264,129 @@ def test_beats_are_described_in_one_line() -> None:
     beats = Beats(0.31 + np.arange(20) * 60 / 92, np.arange(0, 20, 4), (4, 4), "played", 0.1)
     expected = "92 a minute, 4/4, bars begin at 0.31 s (about 10% of the beats may be wrong)"
     assert beats.describe() == expected
+
+
+def far_note(gap_ticks: int) -> Score:
+    """Music in four as it was played, and a note that was struck much later."""
+    recording, _ = performed(waltz(4), 0.5 * np.exp(0.1 * np.sin(np.arange(NUM_BARS * 4))))
+    late = notes_from([(recording.end + gap_ticks, 100, 60, 80)])
+    (track,) = recording.tracks
+    return replace(recording, tracks=[replace(track, notes=np.append(track.notes, late))])
+
+
+@pytest.mark.parametrize("gap_ticks", [20 * TICKS, 2 * 3600 * TICKS, 2**27])
+def test_long_silence_is_skipped_and_its_notes_keep_their_times(gap_ticks: int) -> None:
+    score, alone = far_note(gap_ticks), far_note(2 * TICKS)
+    found = find_beats(score)
+    last_bars = alone.seconds_at(alone.end) - 8
+    known = find_beats(alone).times
+    np.testing.assert_allclose(found.times[found.times < last_bars], known[known < last_bars])
+    assert len(found.times) < len(known) + 30
+    moved = onto_beats(score, found)
+    assert len(moved.tempos) < 200
+    data = dumps(moved)
+    before, after = (x.seconds_at(x.notes["onset"]) for x in (score, loads(data)))
+    np.testing.assert_allclose(after[:-1], before[:-1], atol=2e-3)
+    np.testing.assert_allclose(after[-1], before[-1], rtol=1e-4)
+
+
+def test_a_file_with_a_far_note_needs_little_memory() -> None:
+    rng = np.random.default_rng(0)
+    rows = [(int(t), 60, 60 + int(t) % 12, 80) for t in np.cumsum(rng.integers(20, 90, 60))]
+    score = Score(96, [Track(notes=notes_from([*rows, (2**28 - 100, 90, 60, 80)]))])
+    tracemalloc.start()
+    found = find_beats(score)
+    assert tracemalloc.get_traced_memory()[1] < 2**26
+    tracemalloc.stop()
+    assert found.source == "played"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_performance_keeps_its_times_on_any_beats(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    onset = np.sort(rng.integers(0, 20_000, 60)) + int(rng.choice([0, 0, 200, 3000]))
+    rows = [(int(t), int(rng.integers(20, 900)), 40 + i % 40, 80) for i, t in enumerate(onset)]
+    score = Score(TICKS, [Track(notes=notes_from(rows))])
+    times = np.cumsum(rng.uniform(0.3, 0.9, 40)) + rng.uniform(-1, 3)
+    bar = int(rng.integers(2, 5))
+    metre = (6, 8) if bar == 2 else (bar, 4)
+    beats = Beats(times, np.arange(int(rng.integers(0, bar)), 40, bar), metre, "annotated")
+    data = dumps(score)
+    moved = loads(file_onto_beats(data, loads(data), beats))
+    for each in (moved, onto_beats(score, beats)):
+        before, after = (x.seconds_at(x.notes["onset"]) for x in (score, each))
+        np.testing.assert_allclose(after, before, atol=1e-3)
+    # Beats are whole beats before the bar lines, and bars begin where they did.
+    lines = moved.seconds_at(moved.bar_starts())
+    for start in beats.times[beats.bar_starts]:
+        if 0 < start < before[-1]:
+            assert np.abs(lines - start).min() < 2e-3
+
+
+def test_a_slow_first_beat_that_nothing_tells_is_not_written() -> None:
+    times = np.append(0.2, 2.8 + 0.6 * np.arange(30))
+    beats = Beats(times, np.arange(1, 31, 4), (4, 4), "played")
+    bpm = BeatMap(beats, 0.2).tempos["bpm"]
+    assert bpm.min() > 75  # of 100
+    assert bpm.max() < 130
+    given = BeatMap(replace(beats, source="annotated"), 0.2)
+    assert np.isin(times, given.times).all()
+
+
+def test_songs_in_four_whose_half_bars_begin_like_bars_are_not_in_two() -> None:
+    odds = np.tile([3.0, -3.0, 1.0, -3.0], 30)
+    ranked = find_bars(odds, (2, 3, 4))
+    assert [bars.beats_per_bar for bars in ranked] == [2, 4, 3]
+    own = beats_of_file(waltz())
+    best, second = _most_likely_bars(odds, False, own, None)
+    assert best.starts.tolist() == list(range(0, 120, 4))
+    assert second == (2, 4)
+    best, second = _most_likely_bars(odds, True, own, None)
+    assert best.starts.tolist() == list(range(0, 120, 2))
+    clear = np.tile([3.0, -3.0, -3.0, -3.0], 30)
+    assert _most_likely_bars(clear, False, own, None)[1] is None
+    found = Beats(np.arange(120) * 0.5, best.starts, (4, 4), "played", second=(2, 4))
+    assert found.describe().startswith("120 a minute, 4/4 (or time_signature=2/4), bars begin")
+
+
+@pytest.mark.parametrize("division", [2, 3])
+def test_bars_of_two_are_those_of_beats_in_three(division: int) -> None:
+    rows = []
+    for beat in range(60):
+        bass, *chord = _CHORDS[beat // 2 % 4]
+        for part in range(division):
+            at = round((0.31 + 0.8 * (beat + part / division)) * 960)
+            pitches = (bass - 12, *chord) if beat % 2 == part == 0 else chord[part : part + 1]
+            rows += [
+                (at + 3 * i, 200, pitch, 90 - 25 * (part > 0)) for i, pitch in enumerate(pitches)
+            ]
+    found = find_beats(Score(TICKS, [Track(notes=notes_from(rows))]))
+    assert found.time_signature == ((6, 8) if division == 3 else (4, 4))
+
+
+def test_the_time_signature_can_be_said() -> None:
+    recording, _ = performed(waltz(), 0.5 * np.exp(0.1 * np.sin(np.arange(NUM_BARS * 3))))
+    for metre, num_beats in (((2, 4), 2), ((3, 4), 3), ((4, 4), 4), ((5, 4), 5), ((6, 8), 2)):
+        found = find_beats(recording, metre=metre)
+        assert found.time_signature == metre
+        assert np.median(np.diff(found.bar_starts)) == num_beats
+        assert found.second is None
+    notated = replace(waltz(), time_signatures=[])
+    found = find_beats(notated, metre=(3, 4))
+    assert found.source == "shifted"
+    moved = onto_beats(notated, found)
+    assert moved.bar_ticks(moved.time_signature_at(0)) == 3 * moved.ticks_per_beat
+    assert find_beats(waltz(), metre=(3, 4)).source == "file"
+
+
+def test_doubt_is_of_beats_found_from_the_notes_alone() -> None:
+    late = replace(waltz(4).moved(lambda ticks: ticks + 300), time_signatures=[])
+    assert find_beats(late).doubt == 0
+    rng = np.random.default_rng(0)
+    onset = np.cumsum(rng.exponential(0.3, 300))  # without any beat
+    rows = [(round(960 * t), 200, int(rng.integers(40, 90)), 80) for t in onset.tolist()]
+    chance = find_beats(Score(TICKS, [Track(notes=notes_from(rows))]))
+    steady, _ = performed(waltz(4), 0.5 * np.exp(0.1 * np.sin(np.arange(NUM_BARS * 3))))
+    assert chance.doubt > 0.25
+    assert find_beats(steady).doubt < 0.1
+    assert "wrong" not in find_beats(steady).describe()

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from musicgen.errors import ParameterError, UserError
 from musicgen.generation.source import on_beats, pace_of
 from musicgen.midi import TEMPO, Score, Track, loads, notes_from, write
 from musicgen.plugins.beats import find_beats
@@ -75,3 +77,34 @@ def test_the_pace_is_that_of_the_last_bars():
     assert pace_of(lasts, 4) == 60
     np.testing.assert_allclose(pace_of(lasts, 6), 80)
     assert pace_of(lasts, None) == 120
+
+
+def test_the_time_signature_of_a_prompt_can_be_said(tmp_path):
+    write(recording(), tmp_path / "take.mid")
+    model = music_model(REMI(chords=False))
+    prompt = model.prompt(tmp_path / "take.mid", prompt_bars=2, time_signature="2/4")
+    assert " a minute, 2/4, bars begin at 0.35 s" in prompt.notice
+    notated = Score(
+        TICKS, [Track(notes=notes_from([(i * TICKS, TICKS, 60, 80) for i in range(24)]))]
+    )
+    waltz, _ = on_beats(notated, None, "auto", "3/4")
+    assert waltz.time_signatures[0][1:] == (3, 4)
+    assert on_beats(notated, None, "file", "4/4")[0] is notated
+    for wrong in ("3", "1/4", "3/8", "4/4/4", "99/4"):
+        with pytest.raises(ParameterError, match="time_signature"):
+            on_beats(notated, None, "auto", wrong)
+    with pytest.raises(ParameterError, match="expected a prompt"):
+        model.prompt(None, time_signature="3/4")
+    with pytest.raises(UserError, match="most bars have 4 beats, not those of time_signature=3/4"):
+        on_beats(recording(), None, beats_file(tmp_path), "3/4")
+
+
+def test_a_played_prompt_keeps_its_times_in_the_file_of_the_continuation(tmp_path):
+    model = music_model(REMI(chords=False))
+    for lead in (0, 0.02, 0.35, 0.9, 2.6):
+        score = recording().moved(lambda t, lead=lead: t + round((lead - FIRST) * 2 * TICKS))
+        write(score, tmp_path / "take.mid")
+        piece = model.generate(tmp_path / "take.mid", prompt_bars=2, bars=1)[0]
+        written = loads(piece.midi_file().data)
+        seconds = np.unique(written.seconds_at(written.notes["onset"]).round(3))
+        np.testing.assert_allclose(seconds[:8], lead + BEAT_SECONDS * np.arange(8), atol=2e-3)
