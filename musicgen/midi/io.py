@@ -80,10 +80,12 @@ def loads(data: bytes, *, keep_events: bool = False) -> Score:
     """Return the `Score` in the bytes of a MIDI file; raise `UserError` if it cannot be read.
 
     - Each channel and program of a file's track becomes a track of the Score. A channel without a
-      program change in its own track has the program that another track sets.
-    - A track is of drums if it is on channel 9, or has a bank or a name of drums.
+      program change in its own track has the program that another track of its port sets.
+    - A track is of drums if it is on channel 9, or has a bank, a message of GS or XG, or a name of
+      drums.
     - Impossible tempi and time signatures (0 bpm, 0/4) are left out, and those of one beat (1/4).
-    - A note without a note-off gets an end, see `length_without_end`.
+    - All Notes Off and All Sound Off end notes, and so does a note-off in another track, if the
+      note has none in its own. A note without any gets an end, see `length_without_end`.
 
     `Score.repairs` lists what was changed.
 

@@ -113,6 +113,40 @@ def test_a_bank_of_melodies_makes_channel_9_a_melody():
         assert (track.program, track.is_drum) == (40, is_drum)
 
 
+ON, AGAIN, OFF = ((0, b"\x90\x3c\x50"), (240, b"\x90\x3c\x50"), (480, b"\x80\x3c\0"))
+SILENCE = (360, b"\xb0\x7b\0")
+
+
+@pytest.mark.parametrize(
+    ("tracks", "durations"),
+    [
+        ([[ON], [OFF]], [480]),
+        ([[ON], [OFF, (900, OFF[1])], [AGAIN]], [480, 660]),  # the first that begins ends first
+        ([[ON], [(0, b"\x91\x3c\x50"), OFF]], [480, 480]),  # of channel 1: no end
+        ([[ON, (960, b"\xb0\x07\x40")], [*meta(0, 0x21, b"\1"), OFF]], [960]),  # another port
+        ([[ON, SILENCE, (960, b"\x80\x3c\0")]], [360]),
+        ([[ON, (360, b"\xb0\x78\0")]], [360]),
+        ([[ON, (360, b"\xb1\x78\0"), OFF]], [480]),  # of another channel
+        ([[ON, (240, SILENCE[1]), AGAIN, OFF]], [240, 240]),
+        ([[AGAIN, (240, SILENCE[1]), OFF]], [240]),  # it begins at the same time
+        ([[ON], [SILENCE]], [360]),
+        ([[ON, OFF], [SILENCE]], [480]),  # it has an end of its own
+    ],
+)
+def test_a_note_ends_by_a_controller_or_in_another_track(tracks, durations):
+    score = loads(PromptFile(tracks).data())
+    assert [n["duration"] for t in score.tracks for n in t.notes] == durations
+
+
+def test_messages_amid_the_events_of_a_track():
+    """Running status goes on after SysEx; messages in real time have no meaning in a file."""
+    for message in (b"\xf0\x02\x7f\xf7", b"\xf8", b"\xfe", b"\xfa"):
+        data = PromptFile([[ON, (100, message), (480, b"\x3c\0"), (480, b"\x3e\x50"), OFF]]).data()
+        notes_of = [tuple(n)[:3] for n in loads(data).tracks[0].notes.tolist()]
+        assert notes_of[0] == (0, 480, 60)
+        assert notes_of[1][0::2] == (480, 62)
+
+
 def test_the_name_of_several_instruments_is_their_title():
     tracks = [(t.name, t.program, t.is_drum) for t in loads(TITLED.data()).tracks]
     assert tracks == [("", 0, False), ("", 33, False), ("Kit", 0, True)]

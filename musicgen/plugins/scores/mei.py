@@ -61,6 +61,7 @@ class _Reader:
         ties: beginnings of the ties that end at a note.
         written: notes of each staff that are printed in another octave where a sign says so.
         octaves: such signs, with their bars.
+        num_microtones: notes whose pitches are no semitones.
     """
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
@@ -87,6 +88,7 @@ class _Reader:
         self.ties = dict[str, str]()
         self.written = defaultdict[str, list[str]](list)
         self.octaves = list[tuple[Element, str]]()
+        self.num_microtones = 0
 
     def finish(self, root: Element) -> Sheet:
         """Return the sheet; a tie joins a note to what it begins with, if that fits."""
@@ -108,10 +110,11 @@ class _Reader:
         lengths = (after - tick for tick, after in pairwise(ticks))
         self.sheet.is_divided = is_divided(lengths, self.sheet.bars[0][1])
         num_signs = sum(each.tag in _REPEATS for each in root.iter())
-        if num_signs:
-            self.sheet.repairs.append(
-                pluralize(num_signs, "signs of repeated beats or bars ignored")
-            )
+        counts = {
+            "signs of repeated beats or bars ignored": num_signs,
+            "microtones rounded": self.num_microtones,
+        }
+        self.sheet.repairs += [pluralize(count, what) for what, count in counts.items() if count]
         marked = {mark.get("startid", "")[1:] for mark in root.iter("fermata")}
         for element in root.iter():
             if element.get(_ID, "") in marked:  # a chord's first note stands for it
@@ -258,6 +261,7 @@ class _Reader:
             pass
         elif "pname" in element.attrib and self.staff not in self.drums:
             pitch = _pitch(element) + self.semitones[self.staff]
+            self.num_microtones += bool(re.search("[qukd]", _accidental(element)))
             if "oct.ges" not in element.attrib:
                 self.written[self.staff].append(name)
         elif element.attrib.keys() & {"pname", "loc", "pnum"}:
@@ -302,10 +306,15 @@ def _pitch(note: Element) -> int:
     """Return the pitch that sounds, which MEI may tell apart from the printed one."""
     step = PITCH_CLASSES.index(note.attrib["pname"].upper())
     octave = int(note.get("oct.ges", note.get("oct", 4)))
+    alters = [{"s": 1, "x": 2, "f": -1}.get(sign, 0) for sign in _accidental(note)]
+    return 12 * (octave + 1) + step + sum(alters)
+
+
+def _accidental(note: Element) -> str:
+    """Return the accidental of a note as it sounds, such as `ff`, or `1qs` of a microtone."""
     signs = [note, *note.findall("accid")]
     names = [sign.get(key, "") for key in ("accid.ges", "accid") for sign in signs]
-    alters = [{"s": 1, "x": 2, "f": -1}.get(sign, 0) for sign in next(filter(None, names), "")]
-    return 12 * (octave + 1) + step + sum(alters)
+    return next(filter(None, names), "")
 
 
 def _metre(element: Element) -> Metre | None:

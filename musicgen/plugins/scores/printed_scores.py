@@ -45,14 +45,16 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
     - A part is a track; the staves of a piano are one. A single staff with words is a choir.
     - Bars begin at the printed bar lines: an incomplete first bar begins with silence, incomplete
       bars that follow each other, such as those around a repeat sign, are one, and every other bar
-      of another length has its own time signature.
+      of another length has its own time signature. Bars of more than 1,020 quarters, which have no
+      time signature in MIDI, become bars of the metre in force.
     - Tied notes are one. Grace notes and cue notes are left out. Velocities are all the same.
+    - Microtones are rounded, and macros of ABC are not played; `Score.repairs` counts them.
     - The key is that of most staves with pitches, as it sounds.
     - Markers are printed chord symbols, and the fermatas of the highest part that has one.
     - Of a book of tunes in ABC the first is read. `book.abc/2` is the path of the second.
 
     Args:
-        repeats: whether repeats, D.C. and D.S. are expanded.
+        repeats: whether repeats, D.C., D.S. and the order of sections (`P:` in ABC) are expanded.
 
     Raises:
         UserError: the file is damaged, too large, or holds no music; the message names it.

@@ -119,7 +119,7 @@ CASES = {
         [],
     ),
     "running status across a message": (
-        PromptFile([[*MELODY[:2], (480, b"\xf0\x02\x7f\xf7"), (600, b"\x3c\0"), *MELODY[2:]]]),
+        PromptFile([[*MELODY[:3], (500, b"\xf0\x02\x7f\xf7"), (600, b"\x3e\0"), *MELODY[3:]]]),
         [("", 0, False, 2)],
         [],
     ),

@@ -165,6 +165,13 @@ def test_copies_of_mei_are_written_out(tmp_path):
     assert played(tmp_path, (cycle + step("d"), ""))[0] == (0, 1, 60)
 
 
+def test_microtones_of_mei_are_named(tmp_path):
+    bar = step("c", 4, 'accid="1qs"') + step("d", 4, 'accid="fu"') + step("e", 4, 'accid="ff"')
+    score = read_text(tmp_path, "a.mei", mei(head(keysig="0"), (bar + step("f"), "")))
+    assert score.repairs == ["2 microtones rounded"]
+    assert score.notes["pitch"].tolist()[2:] == [62, 65]
+
+
 def test_what_is_crossed_out_is_silent(tmp_path):
     bar = f"<supplied>{step('c', 2)}</supplied><del>{step('a')}</del><add>{step('d', 2)}</add>"
     assert played(tmp_path, (bar, "")) == [(0, 2, 60), (2, 2, 62)]
