@@ -36,10 +36,9 @@ def attention_matrices(
 ) -> Tensor:
     """Return the matrices A of some layers, whose heads return A V of values V.
 
-    They are distributions over keys for softmax attention and for linear attention whose features
-    stay positive and whose normaliser is computed after encoding. Elsewhere they are not: where an
-    encoding acts on features (`Site.FEATURE`) or codes have signs, entries may be negative, and the
-    sum of a row may differ from 1; with a decay or a span, a row sums to 1 after both.
+    For softmax attention and for features that are positive when they are multiplied, each row is a
+    distribution over keys. It is none where an encoding acts on features (`Site.FEATURE`): entries
+    may be negative, and the sum of a row may differ from 1.
 
     Args:
         model: a Transformer, in evaluation mode.
