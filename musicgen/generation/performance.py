@@ -18,6 +18,7 @@ from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track
 from musicgen.midi.donors import (
     DONOR_BARS,
     LONGEST_ARTICULATION,
+    MOST_MOVED,
     PLAYED_NOTE,
     Groups,
     find_donors,
@@ -26,6 +27,8 @@ from musicgen.midi.score import FloatArray, IntArray, join_notes, sort_notes
 from musicgen.midi.tick_grid import is_notated
 from musicgen.tokenization.quantization import to_grid
 
+_ROLLED, _WIDEST_SPREAD = 0.1, 0.3  # quarters, between notes of a chord that is spread
+_PEDALLED, _LONGEST_SUSTAIN = 1.5, 16.0  # times to the next onset
 PlayedNotes = NDArray[np.void]  # of `PLAYED_NOTE`
 
 
@@ -75,11 +78,17 @@ class Performance:
         )
         step = np.rint(np.interp(grid["onset"], *grid_map)).astype(np.int64)
         length = np.maximum(to_grid(grid["duration"], steps_per_beat, played.ticks_per_beat), 1)
+        part = _parts(compress(roles, known), compress(played.tracks, known))
+        if len(part) and not is_notated(played):
+            on, end = (
+                np.interp(x, *grid_map) for x in (own["onset"], own["onset"] + own["duration"])
+            )
+            step = _steps_of_chords(part, on / steps_per_beat, end / steps_per_beat, step)
         late = np.interp(own["onset"], *grid_map) - step
         longer = own["duration"] / played.ticks_per_beat * steps_per_beat / length
         tick = steps_per_beat / played.ticks_per_beat  # in grid steps
         notes = np.empty(len(step), PLAYED_NOTE)
-        notes["part"] = _parts(compress(roles, known), compress(played.tracks, known))
+        notes["part"] = part
         notes["bar"] = np.searchsorted(bars, step, side="right") - 1
         notes["position"] = (step - bars[np.clip(notes["bar"], 0, None)]) / steps_per_beat
         notes["pitch"], notes["length"] = own["pitch"], length / steps_per_beat
@@ -89,6 +98,9 @@ class Performance:
         notes["deviation"] = np.where(is_late, late, 0) / steps_per_beat
         is_written = np.abs(longer - 1) * length < tick
         notes["articulation"] = np.where(is_written, 1, np.minimum(longer, LONGEST_ARTICULATION))
+        notes["sustain"] = (
+            0 if is_notated(played) else _sustain(notes["part"], step, longer * length)
+        )
         notes = notes[(step >= bars[0]) & (step < bars[-1])]
         if not len(notes):
             return None
@@ -154,16 +166,54 @@ def _parts(indices: Iterable[int | None], tracks: Iterable[Track]) -> IntArray:
     return np.concatenate(parts)
 
 
+def _steps_of_chords(
+    part: IntArray, onset: FloatArray, end: FloatArray, step: IntArray
+) -> IntArray:
+    """Return the grid steps of notes, one for all notes of a chord that is spread over several. [N]
+
+    Args:
+        onset: where notes are played, in quarters; so are the ends. [N]
+        step: where each is read. [N]
+    """
+    order = np.lexsort((onset, part))
+    part, onset, end = part[order], onset[order], end[order]
+    is_apart = (np.diff(part) != 0) | (np.diff(onset) > _ROLLED)
+    first = np.append(0, 1 + np.flatnonzero(is_apart))
+    last = np.append(first[1:], len(order)) - 1
+    sound_together = np.minimum.reduceat(end, first) > onset[last] + _ROLLED
+    is_chord = sound_together & (onset[last] - onset[first] < _WIDEST_SPREAD)
+    size = last - first + 1
+    middle = step[order][(first + last) // 2]
+    read = step.copy()
+    read[order] = np.where(np.repeat(is_chord, size), np.repeat(middle, size), step[order])
+    return read
+
+
+def _sustain(part: IntArray, step: IntArray, length: FloatArray) -> FloatArray:
+    """Return the lengths of notes as multiples of the time to the next onset of their part. [N]
+
+    All are 0 unless most notes outlast that by far, as in transcriptions of pedalled music.
+    """
+    places, place_of = np.unique(np.stack([part, step], axis=1), axis=0, return_inverse=True)
+    gap = np.append(np.where(np.diff(places[:, 0]) == 0, np.diff(places[:, 1]), 0), 0)
+    gap = gap[place_of.reshape(-1)]
+    sustain = np.where(gap > 0, length / np.maximum(gap, 1), 0)
+    is_pedalled = (gap > 0).any() and np.median(sustain[gap > 0]) > _PEDALLED
+    return np.minimum(sustain, _LONGEST_SUSTAIN) * is_pedalled
+
+
 def _played(notes: NoteArray, written: Groups, donors: PlayedNotes, first: int) -> NoteArray:
     """Return new notes with the deviations and articulations of their donors.
 
-    No note moves by more than half of the way to the notes before or after it in its part, nor
-    before the first new tick. None sounds on into the next one of its pitch.
+    No note moves by `MOST_MOVED` of the way to the notes before or after it in its part, nor before
+    the first new tick. None sounds on into the next one of its pitch.
     """
     beats = donors["deviation"] * TICKS_PER_BEAT
     order, group = written.order, written.group
     onset, part = notes["onset"][order][written.first], written.notes["part"][written.first]
-    gap = np.where(np.diff(part) == 0, np.diff(onset), TICKS_PER_BEAT) / 2
+    gap = np.where(np.diff(part) == 0, np.diff(onset), TICKS_PER_BEAT)
+    sustained = donors["sustain"][order] * np.append(gap, 0)[group]
+    gap = gap * MOST_MOVED
     earliest, latest = (
         np.append(-TICKS_PER_BEAT, -gap)[group],
         np.append(gap, TICKS_PER_BEAT)[group],
@@ -172,6 +222,7 @@ def _played(notes: NoteArray, written: Groups, donors: PlayedNotes, first: int) 
     played = notes.copy()
     played["onset"] = np.maximum(np.rint(notes["onset"] + beats), first)
     length = np.rint(notes["duration"] * donors["articulation"])
+    length[order] = np.maximum(length[order], np.rint(sustained))
     end = played["onset"] + np.maximum(length, 1).astype(np.int64)
 
     # By part and pitch: the next note of the pitch may begin where the note ends on the grid.

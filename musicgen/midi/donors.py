@@ -11,6 +11,7 @@ WEIGHTS = {
     "position": 2.0,  # another one in the bar
     "subdivision": 4.0,  # quarters between the places in the beat
     "downbeat": 2.0,  # only one is on it
+    "chord": 4.0,  # a chord after a single note
     "size": 0.5,  # the number of notes
     "length": 1.0,  # octaves between the lengths of the longest notes
     "top": 1 / 12,  # semitones between the highest notes
@@ -26,6 +27,9 @@ DONOR_BARS = 32
 
 LONGEST_ARTICULATION = 1.5
 """What rounding to the grid can take from a note of one step."""
+
+MOST_MOVED = 0.4
+"""Notes move by less than this share of the way to the next ones, so that none begin together."""
 
 SAME_POSITION = 1e-3
 """In quarters: positions that are nearer are equal."""
@@ -43,13 +47,15 @@ PLAYED_NOTE = np.dtype(
         ("velocity", "i8"),
         ("deviation", "f8"),
         ("articulation", "f8"),
+        ("sustain", "f8"),
     ]
 )
 """A note on the grid, and how it is played.
 
 A part is a track, or one pitch of a track of drums. The position in the bar, the length, and the
 deviation of the onset from the grid are in quarters. The articulation is the played length as a
-multiple of the length on the grid.
+multiple of the length on the grid. The sustain is the same as a multiple of the time to the next
+onset of the part, if most notes of the piece outlast that, as with a pedal; else 0.
 """
 
 
@@ -94,6 +100,7 @@ def find_donors(
     """Return the donors of new notes. [N]
 
     All notes of a group have their donors in one group: the highest, the lowest, and inner ones.
+    The highest note of several is a melody; only the highest note takes after it.
 
     Args:
         new: with part, bar, position, pitch and length.
@@ -106,7 +113,11 @@ def find_donors(
     group = new.group
     rank = np.arange(len(group)) - new.first[group]
     from_top = rank / np.maximum(new.size[group] - 1, 1)
-    donor = old.first[chosen][group] + np.rint(from_top * (old.size[chosen][group] - 1)).astype(int)
+    size = old.size[chosen][group]
+    place = np.rint(from_top * (size - 1)).astype(np.int64)
+    is_inner = (from_top > 0) & (from_top < 1)
+    place = np.where(is_inner, np.clip(place, 1, np.maximum(size - 2, 1)), place)
+    donor = old.first[chosen][group] + np.minimum(place, size - 1)
     donors = np.empty(len(group), PLAYED_NOTE)
     donors[new.order] = old.notes[donor]
     return donors
@@ -132,6 +143,8 @@ def _nearest(
     distance += WEIGHTS["bar"] * np.minimum(from_model, LIMITS["bars"])
     distance += WEIGHTS["position"] * (between > SAME_POSITION) + WEIGHTS["subdivision"] * in_beat
     distance += WEIGHTS["downbeat"] * only_one_downbeat
+    is_chord_after_note = np.logical_and.outer(new.size[rows] > 1, old.size == 1)
+    distance += WEIGHTS["chord"] * is_chord_after_note
     distance += WEIGHTS["size"] * np.minimum(size, LIMITS["notes"])
     distance += WEIGHTS["length"] * np.minimum(length, LIMITS["octaves"])
     distance += WEIGHTS["top"] * difference(a["pitch"], b["pitch"])

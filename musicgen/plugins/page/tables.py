@@ -8,7 +8,14 @@ from typing import Any
 from musicgen.errors import UserError
 from musicgen.metrics.part_writing import FIFTH, UNISON
 from musicgen.midi import DEFAULT_VELOCITY, TICKS_PER_BEAT, Track
-from musicgen.midi.donors import DONOR_BARS, LIMITS, LONGEST_ARTICULATION, SAME_POSITION, WEIGHTS
+from musicgen.midi.donors import (
+    DONOR_BARS,
+    LIMITS,
+    LONGEST_ARTICULATION,
+    MOST_MOVED,
+    SAME_POSITION,
+    WEIGHTS,
+)
 from musicgen.midi.key import (
     CHORD_SPELLINGS,
     KEYS,
@@ -51,6 +58,7 @@ def constants() -> dict[str, Any]:
         "donorWeights": WEIGHTS,
         "donorLimits": LIMITS,
         "longestArticulation": LONGEST_ARTICULATION,
+        "mostMoved": MOST_MOVED,
         "samePosition": SAME_POSITION,
         "maxEmptyBars": MAX_EMPTY_BARS,
         "maxTokensPerBar": MAX_TOKENS_PER_BAR,

@@ -99,8 +99,10 @@ function performed(score, { performance, endTime, barLength }, stepsPerBeat, opt
   for (const group of groupsOf(added)) {
     const donors = nearestGroup(group, performance).notes;
     group.notes.forEach(({ note }, i) => {
-      const place = (i * (donors.length - 1)) / Math.max(1, group.notes.length - 1);
-      playedAs.set(note, donors[Math.round(place)]);
+      const last = group.notes.length - 1;
+      let place = Math.round((i * (donors.length - 1)) / Math.max(1, last));
+      if (i > 0 && i < last) place = Math.max(1, Math.min(place, donors.length - 2)); // not the melody's
+      playedAs.set(note, donors[Math.min(place, donors.length - 1)]);
     });
   }
   const tracks = score.tracks.map((track) => {
@@ -137,6 +139,7 @@ function groupDistance(a, b, modelBar) {
     weights.position * (between > samePosition) +
     weights.subdivision * Math.min(inBeat, 1 - inBeat) +
     weights.downbeat * (isDownbeat(a) !== isDownbeat(b)) +
+    weights.chord * (a.notes.length > 1 && b.notes.length === 1) +
     weights.size * Math.min(limits.notes, Math.abs(a.notes.length - b.notes.length)) +
     weights.length * Math.min(limits.octaves, Math.abs(a.length - b.length)) +
     weights.top * Math.abs(a.top - b.top) +
@@ -148,7 +151,7 @@ function groupDistance(a, b, modelBar) {
 function playedNotes(track, notes, ticksPerBeat, promptEnd, { takesVelocities, takesTime }) {
   const onsets = [...new Set(notes.map(([[onset]]) => onset))].sort((a, b) => a - b);
   const places = new Map(onsets.map((onset, i) => [onset, i]));
-  const gap = (onset, i) => Math.abs((onsets[places.get(onset) + i] ?? Infinity) - onset) / 2;
+  const gap = (onset, i) => Math.abs((onsets[places.get(onset) + i] ?? Infinity) - onset) * CONSTANTS.mostMoved;
   const played = notes.map(([[onset, duration, pitch, velocity], like]) => {
     if (!like) return [onset, duration, pitch, velocity];
     const loudness = takesVelocities ? like.velocity : velocity;
