@@ -1,6 +1,7 @@
 """Checks of parameter values, which raise `ParameterError`, and of the types in plain data."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -112,4 +113,10 @@ def _is(kind: type, value: Any) -> bool:
 def _check(valid: bool, name: str, value: Any, expected: str, none: str | None = None) -> None:
     if not valid and (value is not None or none is None):
         alternative = f", or None: {none}" if none else ""
-        raise ParameterError(name, value, expected + alternative)
+        raise ParameterError(name, visible(value), expected + alternative)
+
+
+def visible(value: Any) -> Any:
+    """Return a value for a message: a text that would look like a number gets quotes."""
+    is_text = isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", value)
+    return repr(value) if is_text else value

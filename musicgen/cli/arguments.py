@@ -27,10 +27,11 @@ from musicgen.run_folders import (
 )
 
 # Settings whose values may contain commas, brackets and sharps, which Hydra's grammar rejects.
-_QUOTED = re.compile(
-    "(prompt|checkpoint|out|generated|references|soundfont|beats|chords|key|keep|program|init"
-    r"|resume|loader.cache_dir|data.(corpora.\w+.)?(root|group|exclude)|paths.(data|output)_dir)"
+_PATH = re.compile(
+    "prompt|checkpoint|out|generated|references|soundfont|beats|init|resume|loader.cache_dir"
+    r"|data.(corpora.\w+.)?(root|exclude)|paths.(data|output)_dir"
 )
+_QUOTED = re.compile(rf"({_PATH.pattern}|chords|key|keep|program|data.(corpora.\w+.)?group)")
 # Arguments that name a place here or a host, or begin a sweep. `data.exclude` is a file or a list.
 _NAMES_A_PLACE = re.compile(
     r"\S*(path|dir|folder|filename|root)=|\S*exclude=(?!\[)|init=|logger\.|logger=.*wandb"
@@ -47,10 +48,17 @@ def override_key(argument: str) -> str:
 
 
 def quoted_paths(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with quotes around the values that are paths."""
+    """Return the arguments with quotes around the values that are paths.
+
+    Raises:
+        UserError: a path is empty, which would be the current folder.
+    """
     texts = []
     for argument in arguments:
         key, _, value = argument.partition("=")
+        if not argument or (_PATH.fullmatch(key) and not value.strip("'\" ")):
+            cure = "give a path, or null; is the variable of the shell empty?"
+            raise UserError(f"{key}=: it is empty; {cure}" if key else f"an empty argument; {cure}")
         is_list = key in ("data.exclude", "keep", "program") and value.startswith(("[", "{"))
         is_path = _QUOTED.fullmatch(key) and not is_list
         texts.append(f"{key}={quoted(value)}" if is_path else argument)
@@ -122,8 +130,6 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     name = given.pop("resume", "null").strip("'\"")
     if name == "null":
         return list(arguments)
-    if not name:
-        raise UserError("resume=: expected the folder of a run, or auto for the newest")
     if "hparams_search" in given or {"-m", "--multirun"} & {*arguments}:
         raise UserError("resume continues one run: give one job's folder of the sweep, without -m")
     if given.get("init", "null") not in ("", "null"):

@@ -26,13 +26,18 @@ from hydra.errors import (
 )
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue
+from omegaconf.errors import (
+    ConfigAttributeError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+)
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from musicgen.cli.arguments import given_overrides, override_key
 from musicgen.console import log, warn
 from musicgen.errors import ParameterError, UserError
 from musicgen.package_data import CONF, choices
+from musicgen.validation import visible
 
 USER_ERROR, INTERRUPTED = 2, 130  # statuses at exit
 _TRAIN_PACKAGES = (  # modules of the extra `train`
@@ -47,6 +52,7 @@ _TRAIN_PACKAGES = (  # modules of the extra `train`
 _NO_SPACE = ("ENOSPC", "EDQUOT")
 _NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG")
 _LONGEST_LINE = 1500
+_OBJECTS = ("callbacks", "logger", "metric")  # sections of any number of objects
 _PACKAGE = str(Path(__file__).parents[1])
 _NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
 _PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
@@ -113,11 +119,8 @@ def describe(error: BaseException) -> str | None:
 
 def _configuration_line(error: BaseException, text: str) -> str | None:
     """Return the line of an error of Hydra or OmegaConf that has a better one than its own text."""
-    key = _FULL_KEY.search(str(error))
-    if key and isinstance(error, MissingMandatoryValue):
-        return f"{key[1]} is missing; give {key[1]}=VALUE"
-    if key and isinstance(error, InterpolationResolutionError):
-        return f"{key[1]}: {str(error).splitlines()[0]}"
+    if key := _FULL_KEY.search(str(error)):
+        return _setting_line(error, key[1])
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
         line = f"{group}={name}: expected one of {', '.join(choices(group))}"
@@ -131,6 +134,18 @@ def _configuration_line(error: BaseException, text: str) -> str | None:
         return _wrong_choices(sys.argv) or text
     if isinstance(error, OverrideParseException) and not text.startswith("Ambiguous"):
         return f"{error.override}: Hydra cannot read it; quote names with brackets, commas or signs"
+    return None
+
+
+def _setting_line(error: BaseException, key: str) -> str | None:
+    """Return the line of an error of OmegaConf about a setting."""
+    if isinstance(error, MissingMandatoryValue):
+        return f"{key} is missing; give {key}=VALUE"
+    if isinstance(error, ConfigAttributeError):
+        taken_away = {each.partition("=")[0] for each in given_overrides() if each[0] == "~"}
+        return f"~{key}: it is needed; leave this out" if f"~{key}" in taken_away else None
+    if isinstance(error, InterpolationResolutionError):
+        return f"{key}: {str(error).splitlines()[0]}"
     return None
 
 
@@ -187,6 +202,8 @@ def check_types(cfg: DictConfig) -> None:
         if 0 < size < 1e-30 or 1e30 < size < math.inf:  # NaN and infinity are left to the classes
             raise ParameterError(key, number, "expected 0 or a number from 1e-30 to 1e30")
         section, _, name = key.rpartition(".")
+        if section in _OBJECTS and not (number is None or OmegaConf.is_dict(number)):
+            raise ParameterError(key, number, "expected null, or settings with a _target_")
         settings: Any = OmegaConf.select(cfg, section) if section else None
         if not (OmegaConf.is_dict(settings) and {"_target_", name} <= settings.keys()):
             continue
@@ -195,10 +212,14 @@ def check_types(cfg: DictConfig) -> None:
         with suppress(NameError):  # of modules that are imported only for hints
             hints = get_type_hints(target.__init__ if inspect.isclass(target) else target)
             try:
-                TypeAdapter(hints.get(name, Any), config=_PLAIN).validate_python(plain[name])
+                hint = TypeAdapter(hints.get(name, Any), config=_PLAIN)
+                found = hint.validate_python(plain[name])
+                if isinstance(plain[name], str) and isinstance(found, int | float):
+                    hint.validate_python(plain[name], strict=True)  # in quotes, "32" is no number
             except ValidationError as error:
                 problems = dict.fromkeys(each["msg"] for each in error.errors())
-                raise ParameterError(key, plain[name], "; or ".join(problems)) from None
+                value = visible(plain[name])
+                raise ParameterError(key, value, "; or ".join(problems)) from None
 
 
 def _refusal(error: BaseException, section: str, text: str) -> str | None:

@@ -32,7 +32,7 @@ from musicgen.models import parameter_count
 from musicgen.report import render_report
 from musicgen.run_folders import find_checkpoint
 from musicgen.text import pluralize, rate
-from musicgen.validation import check_choice, check_int
+from musicgen.validation import check_bool, check_choice, check_int
 
 REPORT = "report.html"
 NUM_NOTICES_SHOWN, MORE_NOTICES = 3, f"more like these, in {MANIFEST}"
@@ -43,6 +43,7 @@ def main(cfg: DictConfig) -> None:
     """Continue prompts; write MIDI files as they finish, then the manifest and the report."""
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
+    check_bool("report", cfg.report)
     check_choice("originality", cfg.originality, ("auto", True, False))
     model = load(cfg.checkpoint).to(cfg.device)
     log(model.content.describe(model.path))

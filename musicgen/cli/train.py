@@ -46,7 +46,7 @@ from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named, restoring_named
 from musicgen.training.module import TrainingModule
 from musicgen.training.monitoring.logger import CSVLogger
-from musicgen.validation import check_choice, check_int
+from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 MATMUL_PRECISIONS = ("highest", "high", "medium")  # torch's
 
@@ -90,8 +90,14 @@ def main(cfg: DictConfig) -> float | None:
 def check_settings(cfg: DictConfig) -> None:
     """Raise `UserError` for wrong settings that would otherwise be found late."""
     check_int("seed", cfg.seed, 0, maximum=2**32 - 1)  # the largest seed of numpy
+    for name in ("train", "test", "print_config", "recompute"):
+        check_bool(name, cfg[name])
+    if cfg.compile is not None:
+        check_bool("compile", cfg.compile)
     check_int("trainer.accumulate_grad_batches", cfg.trainer.accumulate_grad_batches)
     check_choice("matmul_precision", cfg.matmul_precision, MATMUL_PRECISIONS)
+    clip = cfg.trainer.get("gradient_clip_val")
+    check_float("trainer.gradient_clip_val", clip, none_means="no limit")
     with parameter_of("sampling"):  # else they are checked after training
         SamplingParams(**cfg.sampling)
     uses_muon = cfg.optimizer._target_.endswith(".MuonAdamW")
@@ -113,7 +119,7 @@ def paper_data(cfg: DictConfig) -> str | None:
 def build_trainer(cfg: DictConfig, module: TrainingModule, recorder: pl.Callback) -> pl.Trainer:
     """Return Lightning's Trainer with the configured callbacks and loggers."""
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
-    loggers = [instantiate(logger) for logger in (cfg.logger or {}).values()]
+    loggers = [instantiate(logger) for logger in (cfg.logger or {}).values() if logger]
     trainer: pl.Trainer = instantiate(cfg.trainer, callbacks=[recorder, *callbacks], logger=loggers)
     trainer.strategy.checkpoint_io = AtomicCheckpointIO()
     for logger in loggers:

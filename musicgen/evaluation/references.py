@@ -249,6 +249,8 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
     """
     found: list[tuple[str, Path]] = []
     for name in [prompt] if isinstance(prompt, str) else prompt:
+        if not str(name).strip():  # it would be the current folder
+            raise UserError("an empty name of a prompt; give a file or a folder")
         path = _in_home(name)
         if path.is_dir():
             found += [(file.relative_to(path).as_posix(), file) for file in find_music(path)]

@@ -37,7 +37,7 @@ from musicgen.models.outputs import attention_matrices, hidden_states
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool, check_int, check_settings
+from musicgen.validation import check_bool, check_float, check_int, check_settings
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -112,6 +112,7 @@ class Transformer(nn.Module):
         super().__init__()
         settings = LayerSettings(**layer)
         check_int("num_layers", num_layers)
+        check_float("init_std", init_std)
         check_bool("causal", causal)
         check_bool("tie_embeddings", tie_embeddings)
         if causal and settings.norm == "batch":  # a token would depend on later ones

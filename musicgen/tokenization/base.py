@@ -144,15 +144,22 @@ class Tokenizer(Codec):
         """Return plain data that rebuilds the tokenizer: `type(t)(**t.settings())`.
 
         They are the arguments of the class, which are attributes of the same names. A class that
-        passes `**settings` on has the arguments of its parent, too.
+        passes `*args` or `**settings` on has the arguments of its parent, too.
+
+        Raises:
+            UserError: an argument is no attribute.
         """
         settings: dict[str, Any] = {}
         for kind in type(self).__mro__:
             if "__init__" not in vars(kind):
                 continue
             _, *parameters = signature(vars(kind)["__init__"]).parameters.values()
-            named = [p.name for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
+            passed_on = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
+            named = [p.name for p in parameters if p.kind not in passed_on]
             for name in named:
+                if not hasattr(self, name):
+                    cure = "its __init__ must keep each argument as an attribute of its name"
+                    raise UserError(f"{type(self).__name__} has no attribute {name}; {cure}")
                 value = getattr(self, name)
                 is_list = isinstance(value, Sequence) and not isinstance(value, str)
                 settings[name] = list(value) if is_list else value

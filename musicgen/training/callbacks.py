@@ -18,7 +18,7 @@ from musicgen.random import NoiseKey, RandomStream
 from musicgen.text import pluralize
 from musicgen.tokenization import Groove2Groove
 from musicgen.training.module import TrainingModule
-from musicgen.validation import check_int
+from musicgen.validation import check_float, check_int
 
 
 class RedrawFeatures(pl.Callback):
@@ -35,6 +35,7 @@ class RedrawFeatures(pl.Callback):
         self, every: int | None = None, probability: float | None = None, seed: int = 0
     ) -> None:
         check_int("every", every, none_means="random steps")
+        check_float("probability", probability, maximum=1, none_means="0")
         self.every, self.probability, self.seed = every, probability or 0.0, seed
 
     def on_train_batch_start(

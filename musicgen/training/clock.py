@@ -7,7 +7,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.training.schedules import Cooldown
+from musicgen.training.schedules import Cooldown, warn_of_long_warmup
 from musicgen.validation import check_float
 
 
@@ -80,6 +80,8 @@ class EndInTime(pl.Callback):
             self.max_steps = self._end(step, before_cooldown) if self.decided else longer
             schedule.max_steps = self.max_steps
             trainer.fit_loop.epoch_loop.max_steps = self.max_steps
+            if self.decided and trainer.is_global_zero:
+                warn_of_long_warmup(schedule.warmup_steps, self.max_steps)
 
     def _end(self, step: int, before_cooldown: float) -> int:
         """Return the fewest steps without cooldown before a step, a multiple of `every`."""

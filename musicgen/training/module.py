@@ -21,6 +21,7 @@ from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.models import Transformer
 from musicgen.models.layer import Layer
 from musicgen.random import NoiseKey, RandomStream
+from musicgen.training.schedules import warn_of_long_warmup
 from musicgen.training.tasks import Task
 
 
@@ -168,8 +169,13 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = self._new_optimizer()
-        with parameter_of("scheduler"):
-            scheduler = self._scheduler(optimizer)
+        try:
+            with parameter_of("scheduler"):
+                scheduler = self._scheduler(optimizer)
+        except ValueError as error:  # torch's
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"scheduler: {error}") from None
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
     def _new_optimizer(self) -> Optimizer:
@@ -215,6 +221,10 @@ class TrainingModule(pl.LightningModule):
                 f"loader.batches_per_epoch={max(1, batches // number) * number} makes all steps "
                 "equal"
             )
+        if self.trainer.is_global_zero:
+            scheduler = self.content.config.get("scheduler") or {}
+            steps = self.trainer.estimated_stepping_batches
+            warn_of_long_warmup(scheduler.get("warmup_steps", 0), steps)
 
     def _apply_new_settings(self) -> None:
         """Apply the settings that are new in a resumed run, whose state was restored before.

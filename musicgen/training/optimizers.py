@@ -66,6 +66,9 @@ def adamw(
 
 def _build(kind: type[Adam], groups: list[dict[str, Any]], **settings: Any) -> Adam:
     """Build one of torch's optimizers; raise `UserError` for settings that it refuses."""
+    betas = settings["betas"] = tuple(settings.get("betas", (0.9, 0.999)))
+    if len(betas) != 2:
+        raise ParameterError("betas", list(betas), "expected two numbers, such as [0.9,0.95]")
     try:
         optimizer = kind(groups, **settings)
     except (TypeError, ValueError) as error:
@@ -111,6 +114,8 @@ class MuonAdamW(Optimizer):
         train: str | None = None,
     ) -> None:
         check_float("lr", lr, above=0)
+        check_float("momentum", momentum, below=1)
+        check_float("weight_decay", weight_decay)
         groups = parameter_groups(model, adamw_lr, train=train)
         maps = {  # of each weight, how many maps are fused in it
             module.weight: Layer.NUM_FUSED.get(name, 1)
@@ -121,7 +126,7 @@ class MuonAdamW(Optimizer):
         matrices = [p for p in groups[0]["params"] if p in maps]
         groups[0]["params"] = [p for p in groups[0]["params"] if p not in maps]
         self._num_maps = [maps[p] for p in matrices]
-        self._adamw = _build(AdamW, groups, lr=adamw_lr, betas=tuple(betas), weight_decay=0.0)
+        self._adamw = _build(AdamW, groups, lr=adamw_lr, betas=betas, weight_decay=0.0)
         others = [
             {**group, "name": f"others{i or ''}"}
             for i, group in enumerate(self._adamw.param_groups)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from musicgen.console import warn
 from musicgen.validation import check_float, check_int
 
 
@@ -13,6 +14,7 @@ def warmup_cosine(
     optimizer: Optimizer, *, warmup_steps: int, max_steps: int, min_lr: float
 ) -> LambdaLR:
     """Warm up linearly over `warmup_steps`, then decay by a cosine to `min_lr` at `max_steps`."""
+    check_int("warmup_steps", warmup_steps, 0)
     check_int("max_steps", max_steps)  # trainers take -1 for an endless run
     check_float("min_lr", min_lr)
     floor = min(min_lr / optimizer.defaults["lr"], 1.0)
@@ -52,13 +54,24 @@ def warmup_cooldown(
     optimizer: Optimizer, *, warmup_steps: int, max_steps: int, cooldown: float
 ) -> LambdaLR:
     """Warm up linearly, stay, and fall linearly to 0 in the share `cooldown` of the steps."""
+    check_int("warmup_steps", warmup_steps, 0)
     check_int("max_steps", max_steps)
     check_float("cooldown", cooldown, above=0, maximum=1)
     # A method: of another callable, a resumed run has the attributes that the checkpoint holds.
     return LambdaLR(optimizer, Cooldown(warmup_steps, max_steps, cooldown).factor)
 
 
+def warn_of_long_warmup(warmup_steps: int, steps: float) -> None:
+    """Warn if a training ends before the learning rate has risen to its full value."""
+    if warmup_steps > steps:
+        warn(
+            f"scheduler.warmup_steps={warmup_steps}: the training ends after {steps:,} steps, "
+            "before the learning rate has risen to optimizer.lr"
+        )
+
+
 def inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Warm up linearly over `warmup_steps`, then decay with 1/√step (Vaswani et al. 2017, §5.3)."""
+    check_int("warmup_steps", warmup_steps, 0)
     peak = max(1, warmup_steps)
     return LambdaLR(optimizer, lambda step: min((step + 1) / peak, (peak / (step + 1)) ** 0.5))

@@ -181,7 +181,7 @@ ERRORS = {
     ),
     "no run to resume": (
         ["train.py", "resume="],
-        ["error: resume=: expected the folder of a run, or auto for the newest"],
+        ["error: resume=: it is empty; give a path, or null; is the variable of the shell empty?"],
     ),
     "folder that cannot be made": (
         ["train.py", *TINY, "paths.output_dir=/proc/x"],

@@ -176,9 +176,27 @@ def test_a_resumed_run_repeats_no_rows(tmp_path):
     # Killed after step 4; the checkpoint is that of step 2, whose validation comes first.
     with (tmp_path / "metrics.csv").open("ab") as file:
         file.write(b"0,1.0,2,3,4\n\xff\n4")
-    first = [(0, "train/loss"), (1, "train/loss"), (1, "val/loss")]
+    first = [(0, "train/loss"), (1, "train/loss", "val/loss")]
     assert log(tmp_path, validation, train[2]) == [*first, (2, "train/loss")]
     # Without a validation, the rows of the first step are replaced, with new columns too.
-    assert log(tmp_path, (2, {"lr": 0.5}), train[2]) == [*first, (2, "lr"), (2, "train/loss")]
+    assert log(tmp_path, (2, {"lr": 0.5}), train[2]) == [*first, (2, "lr", "train/loss")]
     # A test alone keeps all rows.
-    assert log(tmp_path, (0, {"test/loss": 1.0}))[-2:] == [(2, "train/loss"), (0, "test/loss")]
+    assert log(tmp_path, (0, {"test/loss": 1.0}))[-2:] == [
+        (2, "lr", "train/loss"),
+        (0, "test/loss"),
+    ]
+
+
+def test_all_values_of_a_step_are_one_row(tmp_path):
+    """Rate, loss and validation are logged and saved one after another."""
+    logger = CSVLogger(tmp_path, name="", version="")
+    for step in range(3):
+        for name in ("lr", "train/loss", f"val/{step}"):
+            logger.log_metrics({name: float(step)}, step)
+            if name != "lr":
+                logger.save()
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
+    assert [{k: v for k, v in row.items() if v} for row in rows] == [
+        {"step": str(i), "lr": f"{i}.0", "train/loss": f"{i}.0", f"val/{i}": f"{i}.0"}
+        for i in range(3)
+    ]

@@ -56,6 +56,8 @@ class Corpus(ABC):
     in_package: ClassVar[bool] = False
 
     def __init__(self, root: str | Path, *, exclude: str | Sequence[str] | None = None) -> None:
+        if not str(root).strip():  # it would be the current folder
+            raise ParameterError("root", root, "expected a folder")
         self.root, self.excluded = Path(root).expanduser(), read_names(exclude)
 
     @abstractmethod

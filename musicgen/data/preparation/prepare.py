@@ -48,7 +48,7 @@ from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.text import pluralize, rate
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chord_recognition import ChordSource
-from musicgen.validation import check_choice, check_float, check_int
+from musicgen.validation import check_choice, check_float, check_int, check_settings
 
 ENCODING = {"cache_dir", "chords", "limits", "prepare_workers", "test_fraction", "val_fraction"}
 """The settings of a loader that are arguments of `EncodedCorpus`."""
@@ -97,6 +97,7 @@ class EncodedCorpus:
         check_int("prepare_workers", prepare_workers, none_means="one per core")
         self.corpus, self.tokenizer, self.chords = corpus, tokenizer, chords
         self.fractions, self.num_workers = (val_fraction, test_fraction), prepare_workers
+        check_settings("limits", limits, Limits)
         self.limits = Limits(**limits)
         affects_encoding = {
             "format": _FORMAT,

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from musicgen.errors import UserError
+from musicgen.files import read_plain
 from musicgen.midi.score import FloatArray, IntArray, Score, TimeSignature
 from musicgen.midi.tick_grid import DIVISIONS, TickGrid
 from musicgen.plugins.beats.network import (
@@ -182,8 +183,8 @@ def read_beats(path: str | Path) -> Beats:
         UserError: the file cannot be read, or is not of this form.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_plain(path).decode()
+    except UnicodeDecodeError:
         raise UserError(f"{path}: cannot be read; give a text file with a beat a line") from None
     lines = [line.split() for line in text.splitlines() if line.strip() and line[0] != "#"]
     try:

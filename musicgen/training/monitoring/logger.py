@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from musicgen.errors import UserError
 from musicgen.files import write_text
 
+_LONGEST_ROW = 2**16  # bytes
+
 
 class _Writer(ExperimentWriter):
-    """Append to an existing file, which Lightning's writer deletes."""
+    """Append to an existing file, which Lightning's writer deletes, one row per step."""
 
     def _check_log_dir_exists(self) -> None:
         path = Path(self.metrics_file_path)
@@ -30,6 +33,8 @@ class _Writer(ExperimentWriter):
             if "test/loss" not in self.metrics[0]:  # a test alone repeats nothing
                 self._drop_repeated(self.metrics[0])
         try:
+            if self.metrics:
+                self._join_rows()
             super().save()
         except OSError as error:
             raise UserError(
@@ -37,15 +42,35 @@ class _Writer(ExperimentWriter):
                 "then resume the run"
             ) from None
 
+    def _join_rows(self) -> None:
+        """Join the rows of each step; rate, loss and validation of a step are logged apart."""
+        rows = {row["step"]: dict[str, Any]() for row in self.metrics}
+        path = Path(self.metrics_file_path)
+        if path.is_file():
+            with path.open("r+b") as file:
+                file.seek(-min(path.stat().st_size, _LONGEST_ROW), os.SEEK_END)
+                tail = file.read().decode(errors="replace").removesuffix("\r\n")
+                last = tail.rpartition("\n")[2]
+                row = dict(zip(self.metrics_keys, next(csv.reader([last]), []), strict=False))
+                if (step := row.pop("step", "")).isdecimal() and int(step) in rows:
+                    rows[int(step)] = {name: value for name, value in row.items() if value}
+                    file.seek(-len(last.encode()) - 2, os.SEEK_END)
+                    file.truncate()
+        for row in self.metrics:
+            rows[row["step"]] |= row
+        self.metrics = list(rows.values())
+
     def _drop_repeated(self, first: Mapping[str, Any]) -> None:
-        """Drop damaged rows, and those from `first` on, which may be a step's validation alone."""
+        """Drop damaged rows, and those from `first` on.
+
+        If `first` is a step's validation alone, the row of that step stays, and is joined with it.
+        """
 
         def is_before(row: Mapping[str, str | None]) -> bool:
             number = row.get("step") or ""
             if not number.isdecimal() or None in [*row, *row.values()]:  # damaged, as by a kill
                 return False
-            same = "val/loss" in first and not row.get("val/loss")
-            return int(number) < first["step"] + same
+            return int(number) < first["step"] + ("val/loss" in first)
 
         path = Path(self.metrics_file_path)
         with path.open(newline="", errors="replace") as file:
