@@ -31,9 +31,10 @@ def recorded(record: Callable[[str], None]) -> Iterator[None]:
 
 def log(text: str, style: str | None = None) -> None:
     """Print a message on standard error, verbatim and unwrapped so that paths can be copied."""
+    text = printable(text)
     for record in _recorders:
         record(text)
-    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def warn(text: str) -> None:

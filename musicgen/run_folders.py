@@ -20,6 +20,7 @@ from musicgen.package_data import DEFAULT_MODEL, PRETRAINED
 
 OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when, where and how the run was started, and with which musicgen
+METRICS = "metrics.csv"
 LOG = "train.log"  # what trained the run, the messages and the errors
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
@@ -121,8 +122,11 @@ def stored_arguments(folder: Path) -> list[str]:
 def refuse_special_files(folder: Path) -> None:
     """Raise `UserError` unless a run's folder holds only regular files and folders.
 
-    Links are allowed within the folder.
+    Links are allowed within the folder, but no other name of a file to which the run appends.
     """
+    for path in (folder / METRICS, folder / LOG):
+        if path.is_file() and path.stat().st_nlink > 1:
+            raise UserError(f"{path}: another name of a file, a hard link; copy the folder: cp -r")
     logs = {*folder.glob("wandb/*/logs/*")}  # W&B links its log
     for path in {*folder.rglob("*")} - logs:
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):

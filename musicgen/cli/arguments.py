@@ -37,6 +37,10 @@ _NAMES_A_PLACE = re.compile(
     r"\S*(path|dir|folder|filename|root)=|\S*exclude=(?!\[)|init=|logger\.|logger=.*wandb"
     "|hparams_search=|trust="
 )
+# Processes, machines and ports of a run, which a folder of other people must not choose.
+_PROCESSES = re.compile(
+    r"trainer=.*(ddp|fsdp)|(trainer|loader)[.=].*(strategy|num_nodes|devices|workers|plugins)"
+)
 _CORPUS_FOLDER = re.compile(r"data\.(corpora\.\w+\.)?root")
 
 
@@ -120,7 +124,8 @@ def resumed_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `resume=RUN` replaced by the run's own arguments.
 
     The run's folder may come from an untrusted source: paths and objects in its arguments are left
-    out with a warning, so that they are those of conf/ and of the command line. The corpus
+    out with a warning, so that they are those of conf/ and of the command line. So are numbers of
+    processes and machines, unless the run is below outputs/. The corpus
     folder of a run below outputs/ is taken if it exists.
 
     Raises:
@@ -225,8 +230,9 @@ def _taken_and_left_out(overrides: Sequence[str], folder: Path) -> tuple[list[st
 
 def _taken(override: str, folder: Path) -> str | None:
     """Return an override of a run's folder in the form that a resumed run takes, or None."""
+    own = is_own(folder)
     if _is_plain(override):
-        return override
+        return override if own or not _PROCESSES.match(override.lstrip("+~")) else None
     key = override_key(override)
     if key.endswith("._target_"):  # a class of a module that the user trusts
         from musicgen.checkpoints import check_targets  # takes seconds
@@ -236,7 +242,7 @@ def _taken(override: str, folder: Path) -> str | None:
             check_targets({"_target_": target}, (object,))
             return None if target.startswith("musicgen.") else override
         return None
-    if not (is_own(folder) and _CORPUS_FOLDER.fullmatch(key)):
+    if not (own and _CORPUS_FOLDER.fullmatch(key)):
         return None
     value = str(OverridesParser.create().parse_override(override).value())
     start = start_directory(folder)

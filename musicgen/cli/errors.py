@@ -50,7 +50,7 @@ _TRAIN_PACKAGES = (  # modules of the extra `train`
     "pretty_midi",
 )
 _NO_SPACE = ("ENOSPC", "EDQUOT")
-_NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG")
+_NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG", "EFBIG")
 _LONGEST_LINE = 1500
 _OBJECTS = ("callbacks", "logger", "metric")  # sections of any number of objects
 _PACKAGE = str(Path(__file__).parents[1])

@@ -37,11 +37,13 @@ from musicgen.models import parameter_count
 from musicgen.run_folders import (
     LAST,
     LOG,
+    METRICS,
     OVERRIDES,
     claimed,
     find_checkpoint,
     record_start,
 )
+from musicgen.text import printable
 from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named, restoring_named
 from musicgen.training.module import TrainingModule
@@ -71,7 +73,7 @@ def main(cfg: DictConfig) -> float | None:
         tree = Tree("configuration")
         for name, value in module.content.config.items():
             text = OmegaConf.to_yaml(value) if isinstance(value, dict) else str(value)
-            tree.add(name).add(Syntax(text.rstrip(), "yaml", background_color="default"))
+            tree.add(name).add(Syntax(printable(text.rstrip()), "yaml", background_color="default"))
         console.print(tree)
     with recorder.hold_folder() if trainer.is_global_zero else nullcontext():
         count = parameter_count(module.model)
@@ -180,7 +182,7 @@ class RunRecorder(pl.Callback):
                     resume = shlex.quote(f"resume={folder}")
                     cure = f"continue it with {resume}, or give another folder"
                     raise UserError(f"{folder} holds another run; {cure}")
-                for name in ("metrics.csv", LOG):  # of a run without a checkpoint
+                for name in (METRICS, LOG):  # of a run without a checkpoint
                     (folder / name).unlink(missing_ok=True)
             with recorded(self.record):
                 try:

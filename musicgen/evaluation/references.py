@@ -3,9 +3,13 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Required
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from musicgen import load
 from musicgen.checkpoints import build
@@ -27,6 +31,7 @@ from musicgen.midi import (
 from musicgen.package_data import own_or_example
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
+from musicgen.validation import check_schema
 
 MANIFEST = "generation.json"
 """The file in which generate.py describes the MIDI files of a folder."""
@@ -39,6 +44,31 @@ NUM_SKIPPED_SHOWN = 5
 
 Originals = Mapping[str, Callable[[], Score]]
 """Functions that read the original pieces, by name."""
+
+
+_SavedPiece = TypedDict(
+    "_SavedPiece",
+    {
+        "file": Required[str],
+        "prompt": str,
+        "prompt end": Annotated[int, Field(ge=0, lt=2**28)],  # ticks of a MIDI file
+        "prompt beats": Annotated[float, Field(ge=0, lt=2**28)],
+    },
+    total=False,
+)
+
+
+class _SavedSettings(TypedDict, total=False):
+    checkpoint: str | None
+
+
+class _SavedManifest(TypedDict, total=False):
+    """What is read of the file."""
+
+    pieces: Required[list[_SavedPiece]]
+    tokenizer: dict[str, Any] | None
+    references: str | list[str] | None
+    settings: _SavedSettings
 
 
 class Manifest(NamedTuple):
@@ -81,12 +111,14 @@ def read_manifest(folder: str | Path) -> Manifest:
         return Manifest(folder)
     content = read_json(path, folder)
     try:
-        pieces = {entry["file"]: entry for entry in content["pieces"]}
-        config, references = content.get("tokenizer"), content.get("references")
-        checkpoint = content.get("settings", {}).get("checkpoint")
+        check_schema(_SavedManifest, content)
+    except UserError as error:
+        raise UserError(f"{path} is damaged ({error}); remove it, or generate again") from None
+    pieces = {entry["file"]: entry for entry in content["pieces"]}
+    config, references = content.get("tokenizer"), content.get("references")
+    checkpoint = content.get("settings", {}).get("checkpoint")
+    with suppress(OSError):  # its name is too long
         checkpoint = checkpoint if checkpoint and Path(checkpoint).exists() else None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path} is damaged; remove it, or generate again") from None
     with errors_name(path):
         tokenizer = None if config is None else build(config, Tokenizer)
     return Manifest(folder, pieces, tokenizer, references, checkpoint)

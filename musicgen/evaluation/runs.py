@@ -259,7 +259,8 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
         }
     with parameter_of("data"):
         corpus = _build_corpus(settings)
-    return EncodedCorpus.of(corpus, model.tokenizer, loader | {"cache_dir": cache})
+    here = {"cache_dir": cache, "prepare_workers": None}
+    return EncodedCorpus.of(corpus, model.tokenizer, loader | here)
 
 
 def _open_part(settings: Mapping[str, Any], folder: Path) -> Corpus:

@@ -35,6 +35,7 @@ from musicgen.text import pluralize
 from musicgen.validation import check_int
 
 SAMPLE_RATE = 44_100  # Hz
+_MOST_SIGNATURES = 10_000  # more than bars in any song; each takes time wherever bars are found
 MIDI_SUFFIXES = frozenset({".mid", ".midi", ".kar", ".rmi", ".smf"})
 SLOWEST = 60e6 / (2**24 - 1)  # beats a minute of the longest beat in the format
 
@@ -97,6 +98,9 @@ def loads(data: bytes, *, keep_events: bool = False) -> Score:
     events = (each for track in file.tracks for each in track.metas)
     for tick, kind, value in sorted(events, key=itemgetter(0)):
         metas[kind].append((tick, value))
+    if len(metas[TIME_SIGNATURE]) > _MOST_SIGNATURES:
+        count = pluralize(len(metas[TIME_SIGNATURE]), "changes of the time signature")
+        raise UserError(f"{count}, of at most {_MOST_SIGNATURES:,}; export it again")
     tempos = [(tick, 60e6 / int.from_bytes(x[:3], "big")) for tick, x in metas[TEMPO_CHANGE]]
     # A denominator is a power of two in the file; past 64ths it is damage. Software without time
     # signatures writes 1/4; as an upbeat it is a bar that the next signature cuts short.

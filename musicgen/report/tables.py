@@ -41,7 +41,10 @@ def as_tsv(rows: Rows, title: str) -> str:
 
     NaN, None and missing values become empty cells.
     """
-    return f"# {title}\n" + _as_text(rows, "\t")
+    return f"# {title}\n" + _as_text(
+        [{k: printable(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows],
+        "\t",
+    )
 
 
 def _as_text(rows: Rows, delimiter: str) -> str:

@@ -1,5 +1,6 @@
 """Wrong settings are refused in one line that names them."""
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +12,13 @@ from musicgen.cli import errors
 from musicgen.cli.arguments import quoted_paths
 from musicgen.cli.errors import check_types, describe
 from musicgen.cli.train import check_settings
+from musicgen.console import log, recorded
 from musicgen.data.corpora.folders import MidiFolder
 from musicgen.errors import ParameterError, UserError
 from musicgen.evaluation.references import prompt_files
 from musicgen.models.layer import LayerSettings
 from musicgen.plugins.beats.beats import read_beats
+from musicgen.report.tables import as_tsv
 from musicgen.tokenization import REMI
 from musicgen.training import schedules
 from musicgen.training.callbacks import RedrawFeatures
@@ -161,3 +164,23 @@ def test_a_tokenizer_that_passes_its_arguments_on_has_the_settings_of_its_parent
 def test_beats_are_read_from_regular_files_only():
     with pytest.raises(UserError, match="/dev/zero: not a regular file"):
         read_beats("/dev/zero")
+
+
+def test_control_characters_are_not_printed_raw(capsys):
+    lines = []
+    with recorded(lines.append):
+        log("a\x1b[2Jb")
+    assert lines == ["a?[2Jb"]
+    assert "\x1b[2J" not in capsys.readouterr().err
+    assert (
+        as_tsv([{"run": "seed=\x1b]0;x", "value": 1}], "style").splitlines()[2] == "seed=?]0;x\t1"
+    )
+
+
+def test_a_file_that_became_too_large_is_one_line():
+    with pytest.raises(OSError, match="too large") as caught:
+        raise OSError(errno.EFBIG, "File too large", "report.html")
+    assert (
+        describe(caught.value)
+        == "report.html: File too large; give another place, and run it again"
+    )

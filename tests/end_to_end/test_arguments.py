@@ -116,6 +116,38 @@ def test_a_link_out_of_the_folder_is_refused(resumed, tmp_path):
         resumed(["seed=1"])
 
 
+def test_another_name_of_a_file_is_not_appended_to(resumed, tmp_path):
+    (tmp_path / "mine.txt").touch()
+    for name in ("metrics.csv", "train.log"):
+        os.link(tmp_path / "mine.txt", tmp_path / "run" / name)
+        with pytest.raises(UserError, match=f"{name}: another name of a file, a hard link"):
+            resumed(["seed=1"])
+        (tmp_path / "run" / name).unlink()
+    assert resumed(["seed=1"]) == ["seed=1"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "trainer=ddp",
+        "trainer.strategy=ddp",
+        "+trainer.strategy=fsdp",
+        "trainer.num_nodes=2",
+        "trainer.devices=64",
+        "loader.num_workers=100000",
+        "loader.prepare_workers=100000",
+    ],
+)
+def test_processes_and_machines_are_those_of_today(resumed, tmp_path, monkeypatch, line):
+    """A folder of other people could open ports, or start any number of processes."""
+    assert resumed([line, "seed=1"]) == ["seed=1"]
+    assert resumed([line], "trainer=ddp", "loader.num_workers=2")[-2:] == [
+        *("trainer=ddp", "loader.num_workers=2")
+    ]
+    monkeypatch.setattr(run_folders, "_ROOT", tmp_path)  # a run below outputs/ is the user's own
+    assert resumed([line, "seed=1"]) == [line, "seed=1"]
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -1,6 +1,7 @@
 """Style: pairs, reading through the tokenizer, the report's figures, parts, anchors by hand."""
 
 import json
+import math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -186,7 +187,18 @@ def test_pieces_without_a_partner_are_listed_with_reasons(tmp_path, inputs, meas
     [
         ({"tokenizer": {"_target_": "os.system", "command": "true"}}, "os.system, which is not a"),
         ({"tokenizer": {"_target_": "musicgen.tokenization.REMI", "x": 1}}, "cannot be built"),
-        ({"pieces": 3}, "is damaged; remove it, or generate again"),
+        (
+            {"pieces": 3},
+            "is damaged .pieces: Input should be a valid list.; remove it, or generate",
+        ),
+        ({"pieces": [{}]}, "pieces.0.file: Field required"),
+        ({"pieces": [{"file": "a.mid", "prompt": ["x"]}]}, "pieces.0.prompt: Input should be a va"),
+        ({"pieces": [{"file": "a.mid", "prompt end": "zz"}]}, "pieces.0.prompt end: Input should"),
+        ({"pieces": [{"file": "a.mid", "prompt end": 10**30}]}, "pieces.0.prompt end: Input shou"),
+        ({"pieces": [{"file": "a.mid", "prompt end": -1}]}, "pieces.0.prompt end: Input should be"),
+        ({"pieces": [{"file": "a.mid", "prompt beats": math.nan}]}, "prompt beats: Input should"),
+        ({"references": 5}, "references.str: Input should be a valid string"),
+        ({"settings": {"checkpoint": [1]}}, "settings.checkpoint: Input should be a valid string"),
     ],
 )
 def test_foreign_manifests_are_checked(tmp_path, change, message):

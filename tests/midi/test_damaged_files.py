@@ -122,3 +122,13 @@ def test_flipped_bits_are_read_or_refused_in_one_line():
             tokenizer.encode(score)
     assert 50 < len(refusals) < 350
     assert "\n" not in "".join(refusals)
+
+
+def test_a_file_of_nothing_but_time_signatures_is_refused():
+    def file(count):
+        changes = (b"\1\xff\x58\4" + bytes([2 + i % 5, 2, 24, 8]) for i in range(count))
+        return midi(b"".join(changes) + NOTE + END)
+
+    assert len(loads(file(10_000)).time_signatures) == 10_000
+    with pytest.raises(UserError, match="10,001 changes of the time signature, of at most 10,000"):
+        loads(file(10_001))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import zipfile
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -35,6 +35,7 @@ MAX_SECONDS = 120
 MAX_DEPTH = 200
 """Of XML. Scores nest a tenth of it; trees without end exhaust Python."""
 
+_CHUNK = 2**16  # bytes that are inflated at a time
 _MOST_NOTES = 200_000  # of a score; the longest symphonies have fewer
 _LONGEST_TUNE = 2**19  # characters of ABC
 
@@ -188,8 +189,16 @@ def _unzip(data: bytes) -> bytes:
     """Return the score in a zipped file: the one that its container names, or its only one.
 
     Raises:
-        ValueError: it holds no score.
+        ValueError: it holds no score, or is packed by another method than MusicXML's.
     """
+
+    def inflated(name: str) -> bytes:
+        # `read` without a size, and other methods, inflate all before they look at the size.
+        if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError("not packed by deflation")
+        with archive.open(name) as file:
+            return b"".join(iter(partial(file.read, _CHUNK), b""))
+
     with zipfile.ZipFile(BytesIO(data)) as archive:
         names = archive.namelist()
         scores = [
@@ -198,13 +207,13 @@ def _unzip(data: bytes) -> bytes:
             if name.lower().endswith((".xml", ".musicxml")) and not name.startswith("META-INF/")
         ]
         if "META-INF/container.xml" in names:  # some programs write it without escapes
-            container = _decode(archive.read("META-INF/container.xml"))
+            container = _decode(inflated("META-INF/container.xml"))
             match = re.search(r"""full-path\s*=\s*("[^"<>]*"|'[^<>]*')""", container)
             named = html.unescape(match[1][1:-1]) if match else ""
             scores = [named] if named in names else scores
         if not scores:
             raise ValueError("no score in it")
-        return archive.read(scores[0])
+        return inflated(scores[0])
 
 
 def parse_xml(text: str) -> ElementTree.Element:

@@ -51,9 +51,9 @@ class _Writer(ExperimentWriter):
                 file.seek(-min(path.stat().st_size, _LONGEST_ROW), os.SEEK_END)
                 tail = file.read().decode(errors="replace").removesuffix("\r\n")
                 last = tail.rpartition("\n")[2]
-                row = dict(zip(self.metrics_keys, next(csv.reader([last]), []), strict=False))
-                if (step := row.pop("step", "")).isdecimal() and int(step) in rows:
-                    rows[int(step)] = {name: value for name, value in row.items() if value}
+                saved = dict(zip(self.metrics_keys, next(csv.reader([last]), []), strict=False))
+                if (step := saved.pop("step", "")).isdecimal() and int(step) in rows:
+                    rows[int(step)] = {name: value for name, value in saved.items() if value}
                     file.seek(-len(last.encode()) - 2, os.SEEK_END)
                     file.truncate()
         for row in self.metrics:

@@ -1,5 +1,7 @@
 """MusicXML: what sounds, by durations counted by hand."""
 
+import struct
+import tracemalloc
 import zipfile
 
 import pytest
@@ -315,3 +317,20 @@ def test_many_notes_are_read_in_time(tmp_path):
     assert score.num_notes == 10_000
     keys = "".join(attributes(n % 7) + note("C", 1) for n in range(3_000))
     assert len(read_text(tmp_path, score_of([keys])).key_signatures) == 3_000
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_an_archive_that_lies_about_sizes_is_not_inflated(tmp_path, method):
+    """Its directory says 100 bytes, and it inflates to 64 MB."""
+    path = tmp_path / "bomb.mxl"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("a.xml", bytes(2**26))
+    data, size = path.read_bytes(), struct.pack("<I", 2**26)
+    path.write_bytes(data.replace(size, struct.pack("<I", 100)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match="no score that can be read"):
+            read_score(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
