@@ -30,6 +30,7 @@ from musicgen.cli.build import build_training
 from musicgen.cli.output import set_up_cpu
 from musicgen.console import console, log, recorded, warn
 from musicgen.data.loading import MusicDataModule
+from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError, parameter_of
 from musicgen.files import write_text
 from musicgen.generation.request import SamplingParams
@@ -225,6 +226,8 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
     trust = trust_argument(module.content.config)
     trust_arguments = [trust] if trust else []
     start = time.monotonic()
+    if trainer.is_global_zero and isinstance(data, MusicDataModule):
+        announce_preparation(recorder.cfg.minutes, data.encoded)
     try:
         with out_of_memory_named(), restoring_named(recorder.cfg.resume):
             trainer.fit(module, data, ckpt_path=recorder.cfg.resume)
@@ -245,6 +248,12 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
         log(f"to evaluate it: {' '.join([command('evaluate'), folder, *trust_arguments])}")
     longer = longer_training(trainer, recorder.cfg)
     log(f"to train it longer: {resume_command(recorder.folder, *longer, *trust_arguments)}")
+
+
+def announce_preparation(minutes: float | None, encoded: EncodedCorpus) -> None:
+    """Say that a corpus which is not encoded yet takes time before `minutes` begin."""
+    if minutes is not None and encoded.find_cache() is None:
+        log(f"first the corpus is read and encoded, once; minutes={minutes:g} begin after that")
 
 
 def longer_training(trainer: pl.Trainer, cfg: DictConfig) -> list[str]:

@@ -11,7 +11,7 @@ from omegaconf.errors import ConfigAttributeError
 from musicgen.cli import errors
 from musicgen.cli.arguments import quoted_paths
 from musicgen.cli.errors import check_types, describe
-from musicgen.cli.train import check_settings
+from musicgen.cli.train import announce_preparation, check_settings
 from musicgen.console import log, recorded
 from musicgen.data.corpora.folders import MidiFolder
 from musicgen.errors import ParameterError, UserError
@@ -184,3 +184,11 @@ def test_a_file_that_became_too_large_is_one_line():
         describe(caught.value)
         == "report.html: File too large; give another place, and run it again"
     )
+
+
+def test_preparation_before_the_minutes_is_said(capsys):
+    for minutes, cache in ((None, None), (8, "encoded")):
+        announce_preparation(minutes, SimpleNamespace(find_cache=lambda cache=cache: cache))
+        assert not capsys.readouterr().err
+    announce_preparation(8, SimpleNamespace(find_cache=lambda: None))
+    assert "encoded, once; minutes=8 begin after that" in capsys.readouterr().err
