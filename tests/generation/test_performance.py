@@ -144,6 +144,28 @@ def test_played_notes_keep_their_order_and_do_not_begin_before_the_continuation(
     assert continued(prompt, new_rows, 3, seed + 1).tolist() != new.tolist()
 
 
+@pytest.mark.parametrize("late", [47, -47])
+def test_a_note_moves_by_half_of_the_way_to_its_neighbours_at_most(late):
+    prompt = [(BEAT * i + late, BEAT, 60, 80) for i in range(1, 4)]
+    written = [(BEAT * i, BEAT, 60, 80) for i in range(1, 4)]
+    performance = performance_of(piano(prompt), 1, piano(written))
+    onsets = [0, 60, 540, 1020]  # no neighbour is nearer than 60 ticks
+    score = piano([*written, *((BAR + on, 60, 60, 1) for on in onsets)])
+    new = performance.play(score, BAR, [0], 0).tracks[0].notes[3:]
+    gaps = {47: [30, 47, 47, 47], -47: [0, -30, -47, -47]}[late]
+    assert (new["onset"] - BAR).tolist() == [on + by for on, by in zip(onsets, gaps, strict=True)]
+
+
+def test_articulation_is_limited_to_half_more_than_is_written():
+    written = [(BEAT * i, BEAT, 60, 80) for i in range(4)]
+    for length, expected in ((240, 240), (600, 600), (720, 720), (960, 720)):
+        prompt = piano([(on, length, *rest) for on, _, *rest in written])
+        performance = performance_of(prompt, 1, piano(written))
+        score = piano([*written, (BAR, BEAT, 60, 1)])
+        new = performance.play(score, BAR, [0], 0).tracks[0].notes[4:]
+        assert new["duration"].tolist() == [expected]
+
+
 def test_parts_that_the_prompt_lacks_are_played_like_the_others():
     prompt = replace(
         piano([(0, BEAT, 60, 99)]), tracks=[*piano([(0, BEAT, 60, 99)]).tracks, Track()]

@@ -1,5 +1,6 @@
 """MEI and Humdrum **kern, which verovio reads: keys, tempi, drums and sections by hand."""
 
+import numpy as np
 import pytest
 
 from musicgen.errors import UserError
@@ -219,3 +220,23 @@ def test_further_movements_are_named(tmp_path):
     start, end = text.index("<mdiv>"), text.index("</mdiv>") + 7
     score = read_text(tmp_path, "a.mei", text[:end] + text[start:end] + text[end:])
     assert score.repairs == ["1 movement after the first left out"]
+
+
+@pytest.mark.parametrize(
+    ("units", "bpm"),
+    [("", 60), ('mm.unit="2"', 120), ('mm.unit="2" mm.dots="1"', 180), ('mm.unit="8"', 30)],
+)
+def test_tempi_of_mei_count_their_units(tmp_path, units, bpm):
+    sign = f'<tempo tstamp="3" staff="1" mm="60" {units}/>'
+    score = read_text(tmp_path, "a.mei", mei(head(), (whole("c"), ""), (whole("d"), sign)))
+    np.testing.assert_allclose(score.tempos.tolist()[-1], (1920 + 960, bpm))
+
+
+@pytest.mark.parametrize(
+    ("pitch", "expected"), [("c", [(0, 8, 60)]), ("e", [(0, 4, 60), (4, 4, 64)])]
+)
+def test_a_tie_of_mei_joins_notes_of_a_pitch_alone(tmp_path, pitch, expected):
+    ids = ['xml:id="a"', 'xml:id="b"']
+    tie = '<tie startid="#a" endid="#b"/>'
+    music = mei(head(keysig="0"), (whole("c", ids[0]), tie), (whole(pitch, ids[1]), ""))
+    assert quarters(read_text(tmp_path, "a.mei", music)) == expected

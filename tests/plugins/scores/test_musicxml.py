@@ -79,6 +79,16 @@ def test_tempi_stand_at_their_beats(tmp_path):
     assert not len(read_text(tmp_path, score_of([attributes(0) + note("C", 8)])).tempos)
 
 
+def test_an_offset_moves_a_sign_back_as_far_as_its_bar_begins(tmp_path):
+    def tempo(bpm, offset):
+        words = "<direction-type><words>a tempo</words></direction-type>"
+        return f'<direction>{words}<offset>{offset}</offset><sound tempo="{bpm}"/></direction>'
+
+    music = attributes(0) + tempo(60, -2) + note("C", 4) + tempo(90, -2) + note("D", 4)
+    score = read_text(tmp_path, score_of([music + tempo(120, -2)]))
+    assert score.tempos.tolist() == [(0, 60), (480, 90), (1440, 120)]
+
+
 def test_durations_alone_say_how_long_notes_are(tmp_path):
     third = "<time-modification><actual-notes>3</actual-notes><normal-notes>2</normal-notes></time-modification>"
     tie = '<tie type="{}"/>'.format
