@@ -14,6 +14,7 @@ DIFFERENCES = {
     "bar": ([{}], [{}], [{"bar": 3}]),
     "position": ([{}], [{}], [{"position": 2.0}]),
     "subdivision": ([{}], [{"position": 2.0}], [{"position": 1.5}]),
+    "the way around a beat": ([{"position": 1.9}], [{"position": 3.0}], [{"position": 2.5}]),
     "downbeat": ([{}], [{"position": 2.0}], [{"position": 0.0}]),
     "size": ([{}], [{}], [{}] * 3),
     "length": ([{}], [{}], [{"length": 4.0}]),

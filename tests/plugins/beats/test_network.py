@@ -115,6 +115,14 @@ def test_regular_beats_are_found_at_their_frames(every):
     assert len(find_beat_frames(logits, 30, last - 20)) == 10
 
 
+def test_beats_reach_from_the_first_notes_to_the_last():
+    logits = np.full(240, -6.0, np.float32)
+    logits[80:140:20] = 3
+    found = find_beat_frames(logits, 30, 200)
+    assert found[0] <= 30
+    assert found[-1] >= 200
+
+
 def test_a_beat_is_at_the_peak_of_its_frames():
     logits = regular(24)
     for step, side in ((-1, 2.0), (1, 2.0)):
