@@ -92,6 +92,7 @@ def test_metres_and_unit_lengths():
         ({1: TO_CODA, 3: DA_CAPO}, [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]),
         ({2: CODA, 3: DA_CAPO, 4: CODA}, [0, 1, 2, 3, 0, 1, 4, 5]),
         ({3: DA_CAPO, 4: CODA}, [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]),
+        ({0: TO_CODA, 2: CODA, 3: DA_CAPO, 4: CODA}, [0, 1, 2, 3, 0, 4, 5]),
     ],
 )
 def test_marks_lead_to_the_coda_and_to_the_end(marks, expected):
