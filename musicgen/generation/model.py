@@ -80,9 +80,7 @@ class MusicModel:
         return MusicModel(changed[0], self.tokenizer, changed[1], self.path)
 
     def save_pretrained(self, folder: str | Path, *, dtype: str = "float32") -> None:
-        """Write config.json, tokenizer.json, model.safetensors and a README.md to a folder.
-
-        Paths of this machine are left out; a README.md that is there stays.
+        """Write config.json, tokenizer.json, model.safetensors and README.md, without local paths.
 
         Args:
             dtype: of the stored weights: `float16` and `bfloat16` halve the size of `float32`.
@@ -158,11 +156,10 @@ class MusicModel:
                 which the other parts are kept as well; None and `auto`: 0.
             request: sets tempo, chords and programs; None: those of the music.
             beats: the beats of a performance. `auto`: find them if the notes are not on a grid of
-                the file's ticks; `file`: use those of the file; a path: read them from a text file.
-                The music sounds as before, and continues at the tempo of its last bars.
-            performance: `prompt`: new notes have velocities, deviations from the grid and
-                articulation of similar notes of the prompt, and its pedal continues; `none`: new
-                notes are on the grid, with velocities of the tokens, or one per track.
+                the file's ticks; `file`: those of the file; a path: those of a text file. The music
+                sounds as before, and continues at the tempo of its last bars.
+            performance: `prompt`: new notes are played like similar notes of the prompt, and its
+                pedal continues; `none`: on the grid, at velocities of the tokens, or one per track.
             time_signature: such as 3/4, instead of the one that is found, or the file's.
         """
         check_choice("performance", performance, ("prompt", "none"))
@@ -171,9 +168,7 @@ class MusicModel:
         if prompt_bars == "auto":
             prompt_bars = None if piece.is_whole_piece else PROMPT_BARS
         if music is None:
-            if time_signature is not None:
-                raise ParameterError("time_signature", time_signature, "expected a prompt with it")
-            prompt = self._empty_prompt(piece)
+            prompt = self._empty_prompt(piece, time_signature)
         else:
             is_path = isinstance(music, str | Path)
             name = name or (music_name(Path(music)) if is_path else "prompt")
@@ -197,8 +192,10 @@ class MusicModel:
             source = replace(source, performance=None)
         return replace(prompt, source=source)
 
-    def _empty_prompt(self, piece: PieceParams) -> Prompt:
+    def _empty_prompt(self, piece: PieceParams, time_signature: str | None) -> Prompt:
         """Return the prompt of a new piece."""
+        if time_signature is not None:
+            raise ParameterError("time_signature", time_signature, "expected a prompt with it")
         if piece.is_whole_piece:
             raise UserError("keep writes to parts of a piece; give one as the prompt")
         chord = None if piece.progression is None else piece.progression[0][0]

@@ -127,12 +127,11 @@ class Transformer(nn.Module):
         self.longest_lag = max(lags, default=0)
         position_for = partial(build_position, position, settings, num_layers)
         layers_for = partial(build_layers, attention, span, settings, num_layers, site)
-        width = settings.head_dim
         if site == Site.FEATURE:  # the width to encode is that of the feature map
-            layers = layers_for(width, width**-0.5)
+            layers = layers_for(settings.head_dim, settings.head_dim**-0.5)
             self.position = position_for(layers[0].attention.feature_dim)
         else:
-            self.position = position_for(width)
+            self.position = position_for(settings.head_dim)
             layers = layers_for(self.position.encoded_dim, self.position.logit_scale)
         self.layers = nn.ModuleList(layers)
         self.num_position_columns, self.coordinate_names = coordinates_of(self.position, layers[0])

@@ -25,7 +25,7 @@ DIFFERENCES = {
 
 def groups(*members):
     rows = [
-        (*tuple((SAME | change).values()), velocity, 0.0, 1.0)
+        (*tuple((SAME | change).values()), velocity, 0.0, 1.0, 0.0)
         for changes, velocity in members
         for change in changes
     ]

@@ -9,6 +9,7 @@ from hydra.utils import instantiate
 from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
+from musicgen.random import NoiseKey
 from musicgen.training.optimizers import MuonAdamW, parameter_groups
 from musicgen.training.schedules import inverse_sqrt, warmup_cooldown, warmup_cosine
 
@@ -30,7 +31,7 @@ def models(config, request):
 def backward(model, step: int) -> None:
     tokens = torch.randint(VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(step))
     model.zero_grad()
-    logits = model(tokens[:, :-1])
+    logits = model(tokens[:, :-1], noise=NoiseKey((step,)))
     F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
 
 

@@ -14,6 +14,8 @@ from musicgen.plugins.beats.network import (
     nearby_beat_odds,
 )
 
+METRES = (4, 3, 2)  # beats in a bar
+
 # Seconds, length, pitch, velocity, whether it is a drum.
 NOTES = [
     (0.5, 0.5, 40, 64, False),
@@ -84,9 +86,9 @@ def test_odds_of_a_bar_are_given_a_beat():
 def test_bars_are_of_the_length_that_the_odds_say(length):
     odds = np.full(24, -3.0)
     odds[1::length] = 3
-    starts, beats_per_bar = find_bars(odds)
-    assert beats_per_bar == length
-    assert starts.tolist() == [*range(1, 24, length)]
+    best = find_bars(odds, METRES)[0]
+    assert best.beats_per_bar == length
+    assert best.starts.tolist() == [*range(1, 24, length)]
 
 
 def test_a_bar_of_another_length_is_dear():
@@ -95,8 +97,8 @@ def test_a_bar_of_another_length_is_dear():
         odds[[0, 4, 9, 13, 17]] = strength
         if strength == 1:
             odds[[12, 16]] = strength / 2
-        assert find_bars(odds)[0].tolist() == expected
-    assert find_bars(np.zeros(12))[1] == 4  # when unsure
+        assert find_bars(odds, METRES)[0].starts.tolist() == expected
+    assert find_bars(np.zeros(12), METRES)[0].beats_per_bar == 4  # when unsure
 
 
 def regular(every, num=10, first=8, level=3.0):
@@ -169,10 +171,10 @@ def test_beats_of_random_odds(seed):
     assert find_beat_frames(logits, 30, 200).tolist() == RANDOM[seed]
 
 
-def test_moments_between_beats_are_interpolated_and_others_extrapolated():
+def test_moments_between_beats_are_interpolated():
     beats = Beats(np.array([1.0, 1.5, 2.5, 3.0]), np.array([0]), (4, 4), "annotated")
     beat_map = BeatMap(beats, 1.0)
-    moments = np.array([0.5, 1.0, 1.25, 2.0, 2.5, 2.75, 3.5])
-    quarters = np.array([0, 0, 0.5, 1.5, 2, 2.5, 4])
-    assert beat_map.ticks_at(moments).tolist() == (quarters * TICKS_PER_BEAT).tolist()
-    np.testing.assert_allclose(beat_map.tempos["bpm"], [120, 60, 120, 120])
+    moments = np.array([1.0, 1.25, 2.0, 2.5, 2.75, 3.5])
+    quarters = np.array([0, 0.5, 1.5, 2, 2.5, 4])
+    ticks = beat_map.ticks_at(moments)
+    assert (ticks - ticks[0]).tolist() == (quarters * TICKS_PER_BEAT).tolist()

@@ -96,13 +96,13 @@ def test_metres_and_unit_lengths():
     ],
 )
 def test_marks_lead_to_the_coda_and_to_the_end(marks, expected):
-    bars = [Bar((4, 4), marks={marks[i]} if i in marks else set()) for i in range(6)]
+    bars = [Bar((4, 4), marks={marks[i]: ""} if i in marks else {}) for i in range(6)]
     assert [*play_order(bars)] == expected
 
 
 def test_a_repeat_of_the_coda_is_played():
     bars = [Bar((4, 4)) for _ in range(4)]
-    bars[0].marks, bars[1].marks, bars[2].marks = {TO_CODA}, {DA_CAPO}, {CODA}
+    bars[0].marks, bars[1].marks, bars[2].marks = {TO_CODA: ""}, {DA_CAPO: ""}, {CODA: ""}
     bars[3].times = 2
     bars[2].opens = True
     assert [*play_order(bars)] == [0, 1, 0, 2, 3, 2, 3]
@@ -111,5 +111,5 @@ def test_a_repeat_of_the_coda_is_played():
 def test_after_a_jump_no_repeat_is_played_and_the_last_ending():
     bars = [Bar((4, 4)) for _ in range(4)]
     bars[1].endings, bars[1].times = frozenset({1}), 2
-    bars[2].endings, bars[3].marks = frozenset({2}), {DA_CAPO}
+    bars[2].endings, bars[3].marks = frozenset({2}), {DA_CAPO: ""}
     assert [*play_order(bars)] == [0, 1, 0, 2, 3, 0, 2, 3]
