@@ -17,7 +17,6 @@ from musicgen.data.corpora.folders import MidiFolder
 from musicgen.errors import ParameterError, UserError
 from musicgen.evaluation.references import prompt_files
 from musicgen.models.layer import LayerSettings
-from musicgen.plugins.beats.beats import read_beats
 from musicgen.report.tables import as_tsv
 from musicgen.tokenization import REMI
 from musicgen.training import schedules
@@ -159,11 +158,6 @@ def test_a_tokenizer_that_passes_its_arguments_on_has_the_settings_of_its_parent
     assert Passing(max_transposition=0).settings() == REMI(max_transposition=0).settings()
     with pytest.raises(UserError, match="Forgetting has no attribute loudest; its __init__ must"):
         Forgetting().settings()
-
-
-def test_beats_are_read_from_regular_files_only():
-    with pytest.raises(UserError, match="/dev/zero: not a regular file"):
-        read_beats("/dev/zero")
 
 
 def test_control_characters_are_not_printed_raw(capsys):

@@ -390,3 +390,8 @@ def test_doubt_is_of_beats_found_from_the_notes_alone() -> None:
     assert chance.doubt > 0.25
     assert find_beats(steady).doubt < 0.1
     assert "wrong" not in find_beats(steady).describe()
+
+
+def test_beats_are_read_from_regular_files_only():
+    with pytest.raises(UserError, match="/dev/zero: not a regular file"):
+        read_beats("/dev/zero")
