@@ -55,6 +55,15 @@ def check_width(tab: Any) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def check_controls(tab: Any, width: int, controls: str) -> None:
+    """Each control that is shown lies inside the window, once it is scrolled to."""
+    for control in tab.locator(controls).all():
+        control.scroll_into_view_if_needed()
+        box = control.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+
+
 def num_inked(tab: Any, selector: str = ".roll canvas") -> int:
     """How many pixels of a piano roll have the colour of a note."""
     return tab.locator(selector).first.evaluate(

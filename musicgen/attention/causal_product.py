@@ -1,12 +1,14 @@
 """The causal product of linear attention: quadratic within chunks of tokens, sums between them.
 
-All chunks are computed at once, in a few large operations. There is no loop over tokens or chunks,
-and no value is read back, so that a whole training step compiles into one graph.
+All chunks are computed at once, in a few large operations; on a CPU, those of 2,048 tokens. There
+is no loop over tokens or chunks, and no value is read back, so that a whole training step compiles
+into one graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -16,6 +18,7 @@ from torch.nn import functional as F
 from musicgen.position.base import prefers_large_operations
 
 CHUNK_LENGTH = 128  # T, tokens in a chunk; half of it on a CPU, whose caches are small
+_PART_LENGTH = 2048  # tokens that a CPU computes at once: new memory for more takes longer
 _GROUP_SIZE = 64  # chunks whose running sums are one matrix product
 
 NormFeatures = tuple[Tensor, Tensor]
@@ -65,6 +68,38 @@ def causal_product(
         dtype: of products within chunks.
         eps: added to the normaliser's magnitude; None: the normaliser is at least 0.
     """
+    if q.shape[1] <= _PART_LENGTH or prefers_large_operations(q.device):
+        return _product(
+            q, k, v, norm, log_decay, state, dtype=dtype, eps=eps, return_state=return_state
+        )
+    queries, keys, values = (x.split(_PART_LENGTH, dim=1) for x in (q, k, v))
+    norms: Iterable[NormFeatures | None] = repeat(None)
+    if norm is not None:
+        norms = zip(*(x.split(_PART_LENGTH, dim=1) for x in norm), strict=True)
+    decays: Iterable[Tensor | None] = repeat(log_decay)
+    if log_decay is not None and log_decay.dim() == 3:
+        decays = log_decay.split(_PART_LENGTH, dim=1)
+    outputs = []
+    for i, part in enumerate(zip(queries, keys, values, norms, decays, strict=False), start=1):
+        more = return_state or i < len(queries)
+        out, state = _product(*part, state, dtype=dtype, eps=eps, return_state=more)
+        outputs.append(out)
+    return torch.cat(outputs, dim=1), state
+
+
+def _product(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    norm: NormFeatures | None,
+    log_decay: Tensor | None,
+    state: LinearState | None,
+    *,
+    dtype: torch.dtype,
+    eps: float | None,
+    return_state: bool,
+) -> tuple[Tensor, LinearState | None]:
+    """Return the product of all chunks at once; for the arguments, see `causal_product`."""
     length = q.shape[1]
     size = CHUNK_LENGTH if prefers_large_operations(q.device) else CHUNK_LENGTH // 2
     sum_dtype = torch.float64 if dtype == torch.float64 else torch.float32

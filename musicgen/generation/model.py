@@ -37,7 +37,7 @@ from musicgen.generation.request import (
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.source import on_beats, pace_of
 from musicgen.generation.surprisal import Surprisal, surprisal
-from musicgen.midi import Score, as_score, music_name
+from musicgen.midi import Score, as_score, music_name, read
 from musicgen.midi.io import read_with_data
 from musicgen.midi.score import PIANO
 from musicgen.models import Transformer
@@ -362,8 +362,8 @@ class MusicModel:
         """
         is_path = isinstance(music, str | Path)
         name = music_name(Path(music)) if is_path else "the piece"
-        own, data = read_with_data(music) if is_path else (as_score(music), None)
-        score, _ = self.tokenizer.name_tune(on_beats(own, data, beats)[0])
+        own = read(music) if is_path else as_score(music)
+        score, _ = self.tokenizer.name_tune(on_beats(own, None, beats)[0])
         score = self._with_chords(self.tokenizer.normalise_rhythm(score))
         tokens, report = self.tokenizer.encode_with_report(score)
         summary, longest = report.summary(), self.model.position.max_length

@@ -204,7 +204,9 @@ def test_backends_are_refused_by_name_and_with_the_cure():
 @pytest.mark.parametrize("decay", ["none", "head", "token"])
 @pytest.mark.parametrize("continued", [False, True])
 @pytest.mark.parametrize(("log_features", "mixing"), [(False, False), (True, False), (False, True)])
-def test_causal_product(monkeypatch, length, log_features, mixing, decay, continued):
+@pytest.mark.parametrize("part_length", [128, 2048])
+def test_causal_product(monkeypatch, length, log_features, mixing, decay, continued, part_length):
+    monkeypatch.setattr(product_module, "_PART_LENGTH", part_length)
     monkeypatch.setattr(product_module, "CHUNK_LENGTH", 16)  # 8 on a CPU
     monkeypatch.setattr(product_module, "_GROUP_SIZE", 4)  # of chunks, so that groups have groups
     mask = torch.rand(2, length) > 0.3

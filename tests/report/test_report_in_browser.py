@@ -4,7 +4,14 @@ import pytest
 
 from musicgen.midi import Score, Track, notes_from
 from musicgen.report import ReportPiece, render_report
-from tests.browser import check_access, check_width, needs_browser, num_inked, opened
+from tests.browser import (
+    check_access,
+    check_controls,
+    check_width,
+    needs_browser,
+    num_inked,
+    opened,
+)
 
 pytestmark = needs_browser
 BAR = 4 * 480  # ticks; 2 s at 120 quarters a minute
@@ -109,8 +116,4 @@ def test_all_of_a_report_has_names_and_room(width, colours, report):
         check_access(tab)
         check_width(tab)
         assert num_inked(tab) > 1_000
-        for control in tab.locator("button:visible, input:visible, a:visible").all():
-            control.scroll_into_view_if_needed()
-            box = control.bounding_box()
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= width
+        check_controls(tab, width, "button:visible, input:visible, a:visible")

@@ -7,7 +7,14 @@ import pytest
 
 import musicgen
 from musicgen.midi import Score, Track, loads, notes_from, write
-from tests.browser import check_access, check_width, needs_browser, num_inked, opened
+from tests.browser import (
+    check_access,
+    check_controls,
+    check_width,
+    needs_browser,
+    num_inked,
+    opened,
+)
 
 pytestmark = needs_browser
 MODELS = "songs-small", "bach-chorales"
@@ -170,11 +177,7 @@ def test_all_controls_have_names_and_room(width, colours, folder):
         check_access(tab)
         check_width(tab)
         assert num_inked(tab) > 500
-        for control in tab.locator("button:visible, input:visible").all():
-            control.scroll_into_view_if_needed()
-            box = control.bounding_box()
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= width
+        check_controls(tab, width, "button:visible, input:visible")
 
 
 def test_what_is_no_music_leaves_the_piece_and_says_so(folder, tmp_path):
