@@ -2,6 +2,7 @@
 
 import base64
 import re
+import time
 
 import pytest
 
@@ -166,6 +167,9 @@ def test_the_keyboard_is_enough(folder):
             tab.keyboard.down(letter)
             tab.keyboard.up(letter)
         wait_for(tab, "quarters a minute. Play on")
+        deadline = time.monotonic() + 20  # a worker writes the notes
+        while sum(map(len, shown(tab))) < 3 and time.monotonic() < deadline:
+            tab.wait_for_timeout(50)
         assert sorted({pitch for notes in shown(tab) for _, pitch, *_ in notes}) == [60, 64, 67]
 
 
