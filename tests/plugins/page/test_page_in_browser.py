@@ -77,6 +77,13 @@ def shown(tab) -> list[list[list[int]]]:
     return [sorted(notes) for notes in tab.evaluate(SHOWN)]
 
 
+def wait_for_notes(tab, number):
+    """Wait until the page's worker has written so many notes."""
+    deadline = time.monotonic() + 20
+    while sum(map(len, shown(tab))) < number and time.monotonic() < deadline:
+        tab.wait_for_timeout(50)
+
+
 def saved(tab, press) -> tuple[str, list[list[list[int]]]]:
     """The name of the file that the page saves, and its notes as `shown` has them."""
     with tab.expect_download() as download:
@@ -167,9 +174,7 @@ def test_the_keyboard_is_enough(folder):
             tab.keyboard.down(letter)
             tab.keyboard.up(letter)
         wait_for(tab, "quarters a minute. Play on")
-        deadline = time.monotonic() + 20  # a worker writes the notes
-        while sum(map(len, shown(tab))) < 3 and time.monotonic() < deadline:
-            tab.wait_for_timeout(50)
+        wait_for_notes(tab, 3)
         assert sorted({pitch for notes in shown(tab) for _, pitch, *_ in notes}) == [60, 64, 67]
 
 
