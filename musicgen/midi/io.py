@@ -120,7 +120,10 @@ def loads(data: bytes, *, keep_events: bool = False) -> Score:
         valid,
         [Marker(tick, read_text(text)) for tick, text in metas[MARKER] if text],
         [*file.repairs, *(pluralize(count, what) for what, count in counts.items() if count)],
-        [KeySignature(tick, (x[0] + 128) % 256 - 128) for tick, x in metas[KEY_SIGNATURE]],
+        [
+            KeySignature(tick, (x[0] + 128) % 256 - 128, x[1:2] == b"\x01")
+            for tick, x in metas[KEY_SIGNATURE]
+        ],
     )
 
 
@@ -161,8 +164,8 @@ def dumps(score: Score) -> bytes:
         out.tempos.append(symusic.Tempo(tick, qpm=max(bpm, SLOWEST)))
     for signature in score.time_signatures:
         out.time_signatures.append(symusic.TimeSignature(*signature))
-    for tick, fifths in score.key_signatures:
-        out.key_signatures.append(symusic.KeySignature(tick, fifths, 0))
+    for tick, fifths, minor in score.key_signatures:
+        out.key_signatures.append(symusic.KeySignature(tick, fifths, int(minor)))
     for marker in score.markers:
         out.markers.append(symusic.TextMeta(marker.tick, marker.text))
     return out.dumps_midi()
@@ -281,14 +284,17 @@ def _from_muspy(music: Any) -> Score:
         rows = ((n.time, n.duration, n.pitch, n.velocity or 64) for n in track.notes)
         tracks.append(Track(track.name or "", track.program, track.is_drum, notes_from(rows)))
     tempos = [(t.time, t.qpm) for t in music.tempos if t.qpm > 0]
-    keys = ((k.time, 7 * (k.root + 3 * (k.mode == "minor"))) for k in music.key_signatures)
+    keys = ((k.time, k.root, k.mode == "minor") for k in music.key_signatures)
     return Score(
         music.resolution,
         tracks,
         np.array(sorted(tempos, key=itemgetter(0)), TEMPO),
         sorted(TimeSignature(s.time, s.numerator, s.denominator) for s in music.time_signatures),
         sorted(Marker(each.time, str(each.annotation)) for each in music.annotations),
-        key_signatures=sorted(KeySignature(at, (fifths + 6) % 12 - 6) for at, fifths in keys),
+        key_signatures=sorted(
+            KeySignature(at, (7 * (root + 3 * minor) + 6) % 12 - 6, minor)
+            for at, root, minor in keys
+        ),
     )
 
 

@@ -67,10 +67,14 @@ class TimeSignature(NamedTuple):
 
 
 class KeySignature(NamedTuple):
-    """A key signature: sharps, or as a negative number flats, from -7 to 7."""
+    """A key signature: sharps, or as a negative number flats, from -7 to 7.
+
+    If it is not of a minor key, the mode is open: most programs write major for all keys.
+    """
 
     tick: int
     fifths: int
+    minor: bool = False
 
 
 def pitch_name(pitch: int) -> str:

@@ -169,7 +169,7 @@ class Songs(InBars):
 
         part, step, pitch, ids = self._read_notes(report)
         chord_step, chord = self.chord_changes(report)
-        key_tick, fifths = np.array(report.score.key_signatures, np.int64).reshape(-1, 2).T
+        key_tick, fifths = np.array(report.score.key_signatures, np.int64).reshape(-1, 3).T[:2]
         key_step, inside = report.inside(key_tick, "key signatures")
         key_bar, key = find_changes(bar_of(key_step), _key_index(fifths[inside]))
         key_bar[:1] = 0  # also of the bars before the first signature

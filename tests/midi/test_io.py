@@ -61,7 +61,7 @@ def scores(draw):
         np.array(sorted(draw(tempos), key=lambda tempo: tempo[0]), dtype=TEMPO),
         by_tick(signatures),
         by_tick(markers),
-        key_signatures=by_tick(st.builds(KeySignature, ticks, st.integers(-7, 7))),
+        key_signatures=by_tick(st.builds(KeySignature, ticks, st.integers(-7, 7), st.booleans())),
     )
 
 
@@ -82,7 +82,7 @@ def piece():
         np.array([(0, 120), (0, 80), (240, 100), (240, 60), (900, 150)], TEMPO),
         [TimeSignature(0, 3, 4), TimeSignature(660, 6, 8)],
         [Marker(0, "A_M7_E"), Marker(0, "é"), Marker(17, "two\nlines")],
-        key_signatures=[KeySignature(0, -3), KeySignature(660, 2)],
+        key_signatures=[KeySignature(0, -3), KeySignature(660, 2, True)],
     )
 
 

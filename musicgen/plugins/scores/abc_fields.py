@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from musicgen.plugins.scores.bars_and_repeats import MAX_BARS, Metre
+from musicgen.plugins.scores.bars_and_repeats import MAX_BARS, Metre, PrintedKey
 
 _MODES = {"maj": 0, "ion": 0, "": 0, "m": -3, "min": -3, "aeo": -3, "mix": -1, "dor": -2}
 _MODES |= {"phr": -4, "lyd": 1, "loc": -5}
@@ -32,19 +32,20 @@ def split_tunes(text: str) -> list[str]:
     return found
 
 
-def read_key(text: str) -> tuple[int | None, dict[str, int], int | None]:
+def read_key(text: str) -> tuple[PrintedKey | None, dict[str, int], int | None]:
     """Read a key field, such as `Bb`, `F#m`, `D mix ^g` or `C clef=treble-8`.
 
     Returns:
-        Sharps, or as a negative number flats, None if the field names no key; the semitones by
-        which it alters notes, by their letters; and those of `read_semitones`.
+        The key signature, None if the field names no key; the semitones by which it alters notes,
+        by their letters; and those of `read_semitones`.
     """
     match = re.match(r"\s*([A-G])([#b]?)\s*([A-Za-z]*)", text)
-    fifths, rest = None, text
+    fifths, rest, minor = None, text, False
     if match:
         mode = match[3].lower()[:3]
         fifths = _SHARPS.index(match[1]) - 1 + 7 * {"#": 1, "b": -1}.get(match[2], 0)
         fifths += _MODES.get(mode, 0)
+        minor = mode in ("m", "min", "aeo")
         rest = text[match.end(3 if mode in _MODES else 2) :]
     elif re.match(r"\s*none\b", text):
         fifths = 0
@@ -59,7 +60,8 @@ def read_key(text: str) -> tuple[int | None, dict[str, int], int | None]:
         alters[letter.upper()] = sign.count("^") - sign.count("_")
     if is_explicit:
         fifths = max(-7, min(7, sum(alters.values())))
-    return fifths, alters, read_semitones(rest)
+    key = None if fifths is None else PrintedKey(fifths, minor)
+    return key, alters, read_semitones(rest)
 
 
 def read_semitones(text: str) -> int | None:

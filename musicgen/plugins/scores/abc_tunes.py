@@ -26,6 +26,7 @@ from musicgen.plugins.scores.bars_and_repeats import (
     Bar,
     Metre,
     Note,
+    PrintedKey,
     in_order,
     read_endings,
     read_mark,
@@ -103,7 +104,7 @@ class _Voice:
     """A voice, and where in it the reader is.
 
     Attributes:
-        fifths: the key signature, and the semitones by which it alters notes, by their letters.
+        key: the key signature, and the semitones by which it alters notes, by their letters.
         unit: the unit length in quarters.
         semitones: from what is printed to what sounds.
         track: its name and instrument, without notes.
@@ -121,7 +122,7 @@ class _Voice:
     """
 
     def __init__(self) -> None:
-        self.fifths, self.alters = 0, dict[str, int]()
+        self.key, self.alters = PrintedKey(0), dict[str, int]()
         self.metre: Metre | None = None
         self.unit = Fraction(0)
         self.semitones = 0
@@ -140,7 +141,7 @@ class _Voice:
 
     def begin(self, head: "_Voice") -> None:
         """Take over what the head of the tune says, but for a transposition of the voice's own."""
-        self.fifths, self.alters = head.fifths, head.alters
+        self.key, self.alters = head.key, head.alters
         self.metre = self.bar.metre = head.metre
         self.unit = head.unit
         self.semitones = self.semitones or head.semitones
@@ -377,14 +378,14 @@ class _Tune:
 
     def _read_key(self, voice: _Voice, value: str) -> None:
         """Apply a key; the first one ends the head, whose settings all voices get."""
-        fifths, alters, semitones = read_key(value)
-        has_key = self.in_head or fifths is not None or bool(alters)
+        key, alters, semitones = read_key(value)
+        has_key = self.in_head or key is not None or bool(alters)
         if semitones is not None:
             voice.semitones = semitones
-        if fifths is None:
+        if key is None:
             voice.alters = voice.alters | alters
         else:
-            voice.fifths, voice.alters = fifths, alters
+            voice.key, voice.alters = key, alters
         if self.in_head:
             self.in_head = False
             is_short = voice.metre is not None and voice.metre[0] / voice.metre[1] < 0.75
@@ -394,4 +395,4 @@ class _Tune:
             self._add_tempo(self.tempo)
         if has_key:
             voice = self.voice
-            voice.bar.keys.append((voice.at, sounding_fifths(voice.fifths, voice.semitones)))
+            voice.bar.keys.append((voice.at, voice.key.sounding(voice.semitones)))

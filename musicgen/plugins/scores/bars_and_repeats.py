@@ -71,13 +71,24 @@ class Note(NamedTuple, Generic[Time]):
     ties_on: bool
 
 
+class PrintedKey(NamedTuple):
+    """A key signature: sharps, or as a negative number flats, and whether it says minor."""
+
+    fifths: int
+    minor: bool = False
+
+    def sounding(self, semitones: int) -> "PrintedKey":
+        """Return the key that sounds where this one is written for a transposing instrument."""
+        return self._replace(fifths=sounding_fifths(self.fifths, semitones))
+
+
 @dataclass
 class Bar:
     """A bar of a part. Times are in quarters from its beginning.
 
     Attributes:
         metre: None: inferred from the bar lines.
-        keys: onset, and fifths as they sound.
+        keys: onset, and the key signature as it sounds.
         tempos: onset, and quarter notes a minute.
         markers: onset, and the text of a chord or a fermata.
         opens: a repeat begins.
@@ -89,7 +100,7 @@ class Bar:
     metre: Metre | None
     length: Fraction = Fraction(0)
     notes: list[Note[Fraction]] = field(default_factory=list)
-    keys: list[tuple[Fraction, int]] = field(default_factory=list)
+    keys: list[tuple[Fraction, PrintedKey]] = field(default_factory=list)
     tempos: list[tuple[Fraction, float]] = field(default_factory=list)
     markers: list[tuple[Fraction, str]] = field(default_factory=list)
     opens: bool = False

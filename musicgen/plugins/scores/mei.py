@@ -14,7 +14,7 @@ from musicgen.plugins.scores.bars_and_repeats import (
     SNARE,
     Metre,
     Note,
-    sounding_fifths,
+    PrintedKey,
 )
 from musicgen.plugins.scores.sheet import Sheet, is_divided
 from musicgen.text import pluralize
@@ -52,7 +52,7 @@ class _Reader:
         metres: of bars.
         parts: of staves; a part is an index of the sheet's tracks.
         semitones: of staves, from what is printed to what sounds.
-        fifths: key signatures of staves as they are printed.
+        printed_keys: key signatures of staves as they are printed.
         drums: staves of percussion.
         new_keys: of staves, from the next bar, note or rest on.
         common_key: of the staves that follow.
@@ -78,12 +78,12 @@ class _Reader:
         self.bar = self.staff = ""
         self.parts = dict[str, int]()
         self.semitones = defaultdict[str, int](int)
-        self.fifths = dict[str, int]()
+        self.printed_keys = dict[str, PrintedKey]()
         self.drums = set[str]()
-        self.new_keys = dict[str, int]()
-        self.common_key: int | None = None
+        self.new_keys = dict[str, PrintedKey]()
+        self.common_key: PrintedKey | None = None
         self.new_bpm: float | None = None
-        self.keys = defaultdict[str, list[tuple[int, int]]](list)
+        self.keys = defaultdict[str, list[tuple[int, PrintedKey]]](list)
         self.notes = dict[str, tuple[int, int | None]]()
         self.ties = dict[str, str]()
         self.written = defaultdict[str, list[str]](list)
@@ -206,19 +206,19 @@ class _Reader:
         semitones = element.get("trans.semi")
         if element.tag == "staffDef" and semitones is not None:
             self.semitones[self.staff] = int(semitones)
-            if self.staff in self.fifths:
-                self.new_keys[self.staff] = self.fifths[self.staff]
+            if self.staff in self.printed_keys:
+                self.new_keys[self.staff] = self.printed_keys[self.staff]
         if "perc" in (element.get("shape"), element.get("clef.shape")):
             self.drums.add(self.staff)
         self.metre = _metre(element) or self.metre
         if element.tag == "staffDef" and self.common_key is not None:
             self.new_keys.setdefault(self.staff, self.common_key)
-        fifths = _fifths(element)
-        if fifths is not None and self.staff:
-            self.new_keys[self.staff] = fifths
-        elif fifths is not None:
-            self.common_key = None if self.parts else fifths
-            self.new_keys |= dict.fromkeys(self.parts, fifths)
+        key = _read_key(element)
+        if key is not None and self.staff:
+            self.new_keys[self.staff] = key
+        elif key is not None:
+            self.common_key = None if self.parts else key
+            self.new_keys |= dict.fromkeys(self.parts, key)
         if element.tag == "scoreDef" and element.get("midi.bpm"):
             self.new_bpm = float(element.attrib["midi.bpm"])
 
@@ -248,9 +248,9 @@ class _Reader:
 
     def _begin_key(self, staff: str, tick: int | None) -> None:
         """Let the new key of a staff begin where a bar, a note or a rest does."""
-        self.fifths[staff] = fifths = self.new_keys.pop(staff)
+        self.printed_keys[staff] = key = self.new_keys.pop(staff)
         if staff not in self.drums and tick is not None:
-            self.keys[staff].append((tick, sounding_fifths(fifths, self.semitones[staff])))
+            self.keys[staff].append((tick, key.sounding(self.semitones[staff])))
 
     def _read_note(self, element: Element) -> None:
         name, part = element.get(_ID, ""), self.parts[self.staff]
@@ -328,12 +328,14 @@ def _metre(element: Element) -> Metre | None:
     return {"common": (4, 4), "cut": (2, 2)}.get(element.get(f"{prefix}sym", ""))
 
 
-def _fifths(element: Element) -> int | None:
-    """Return the key signature that an element prints, in sharps; None if it prints none."""
-    signature = element.get("sig" if element.tag == "keySig" else "keysig", "")
+def _read_key(element: Element) -> PrintedKey | None:
+    """Return the key signature that an element prints; None if it prints none."""
+    names = ("sig", "mode") if element.tag == "keySig" else ("keysig", "key.mode")
+    signature, mode = (element.get(name, "") for name in names)
     if accidentals := element.findall("keyAccid"):
         signs = [sign.get("accid") for sign in accidentals]
-        return signs.count("s") - signs.count("f")
+        return PrintedKey(signs.count("s") - signs.count("f"), mode == "minor")
     if not re.fullmatch(r"0|[1-7][sf]", signature):
         return None
-    return int(signature[0]) * (-1 if signature[-1] == "f" else 1)
+    fifths = int(signature[0]) * (-1 if signature[-1] == "f" else 1)
+    return PrintedKey(fifths, mode == "minor")

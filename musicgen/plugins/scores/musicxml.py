@@ -22,6 +22,7 @@ from musicgen.plugins.scores.bars_and_repeats import (
     Bar,
     Metre,
     Note,
+    PrintedKey,
     read_endings,
     read_mark,
     sounding_fifths,
@@ -112,7 +113,7 @@ class _PartReader:
         divisions: of a quarter.
         at: where the next note begins, in quarters from the beginning of its bar.
         onset: where the last one began, for the other notes of its chord.
-        fifths: the key signature of the part as it is printed.
+        key: the key signature of the part as it is printed.
         semitones: from what is printed to what sounds.
         endings: of the bars that follow.
         num_repeated: how many bars a sign repeats; 0: none.
@@ -140,7 +141,7 @@ class _PartReader:
         self.divisions = Fraction(1)
         self.at = self.onset = Fraction(0)
         self.metre: Metre | None = None
-        self.fifths: int | None = None
+        self.key: PrintedKey | None = None
         self.semitones = 0
         self.endings = frozenset[int]()
         self.num_repeated = self.doubling = 0
@@ -272,9 +273,9 @@ class _PartReader:
             double = transpose.find("double")
             self.doubling = 0 if double is None else 12 if double.get("above") == "yes" else -12
         if key is not None:
-            self.fifths = _read_fifths(key)
-        if self.fifths is not None and (key is not None or transpose is not None):
-            self.bar.keys.append((self.at, sounding_fifths(self.fifths, self.semitones)))
+            self.key = _read_key(key)
+        if self.key is not None and (key is not None or transpose is not None):
+            self.bar.keys.append((self.at, self.key.sounding(self.semitones)))
         repeat = attributes.find("measure-style/measure-repeat")
         if repeat is not None:
             text = (repeat.text or "1").strip()
@@ -373,8 +374,7 @@ def _read_metre(time: Element) -> Metre | None:
     return (int(total * smallest), smallest) if total else None
 
 
-def _read_fifths(key: Element) -> int:
-    """Return a key signature in sharps, or as a negative number flats."""
+def _read_key(key: Element) -> PrintedKey:
     if (text := key.findtext("fifths")) is not None:
         fifths = int(_number(text, "a key", sign=True, default=""))
     else:
@@ -382,4 +382,4 @@ def _read_fifths(key: Element) -> int:
         fifths = sum(int(_number(each.text, "a key", sign=True)) for each in alters)
     if abs(fifths) > 7:
         raise ValueError(f"a key of {abs(fifths)} signs")
-    return fifths
+    return PrintedKey(fifths, key.findtext("mode", "").strip() == "minor")

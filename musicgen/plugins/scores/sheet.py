@@ -23,14 +23,22 @@ from musicgen.midi.score import (
     Track,
     notes_from,
 )
-from musicgen.plugins.scores.bars_and_repeats import MAX_BARS, Bar, Metre, Note, play_order
+from musicgen.plugins.scores.bars_and_repeats import (
+    MAX_BARS,
+    Bar,
+    Metre,
+    Note,
+    PrintedKey,
+    play_order,
+)
 from musicgen.text import pluralize
 
 WHOLE = 4 * TICKS_PER_BEAT
 LONGEST_BAR = 255 * WHOLE
 """No time signature of MIDI has a longer one."""
 
-Value = TypeVar("Value", int, float)
+KeyChange = tuple[int, PrintedKey]  # with its tick
+Value = TypeVar("Value", PrintedKey, float)
 
 
 @dataclass
@@ -42,7 +50,7 @@ class Sheet:
         notes: of each part.
         bars: where each bar begins, and the metre in force.
         end: of the last bar.
-        keys: of each staff, its changes of key: tick, and fifths as they sound.
+        keys: of each staff, its changes of key: tick, and signature as it sounds.
         tempos: tick, and quarter notes a minute.
         markers: part, tick, and the text of a chord or a fermata.
         repairs: what is left out, in words.
@@ -54,7 +62,7 @@ class Sheet:
     notes: list[list[Note[int]]] = field(default_factory=list)
     bars: list[tuple[int, Metre]] = field(default_factory=list)
     end: int = 0
-    keys: list[list[tuple[int, int]]] = field(default_factory=list)
+    keys: list[list[KeyChange]] = field(default_factory=list)
     tempos: list[tuple[int, float]] = field(default_factory=list)
     markers: list[tuple[int, int, str]] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
@@ -103,7 +111,7 @@ class Sheet:
             list(_time_signatures(bars, self.end + pickup)),
             sorted(markers),
             self.repairs,
-            [KeySignature(later(tick), key) for tick, key in _common_keys(self.keys)],
+            [KeySignature(later(tick), *key) for tick, key in _common_keys(self.keys)],
         )
 
     def _check(self) -> None:
@@ -167,7 +175,7 @@ def join_parts(parts: Sequence[tuple[Track, list[Bar]]], repeats: bool) -> Sheet
         for i, bar in bars:
             sheet.notes[i] += _notes_of(bar, start)
             if not sheet.tracks[i].is_drum:
-                sheet.keys[i] += [(_ticks(start + at), fifths) for at, fifths in bar.keys]
+                sheet.keys[i] += [(_ticks(start + at), key) for at, key in bar.keys]
             sheet.tempos += [(_ticks(start + at), bpm) for at, bpm in bar.tempos]
             sheet.markers += [(i, _ticks(start + at), text) for at, text in bar.markers]
         start += length or Fraction(bar_ticks(metre), TICKS_PER_BEAT)
@@ -209,18 +217,20 @@ def _changes(events: Sequence[tuple[int, Value]]) -> list[tuple[int, Value]]:
     return [next(same) for _, same in groupby(last_of_tick, itemgetter(1))]
 
 
-def _common_keys(staves: Sequence[Sequence[tuple[int, int]]]) -> list[tuple[int, int]]:
+def _common_keys(staves: Sequence[Sequence[KeyChange]]) -> list[KeyChange]:
     """Return the changes of the key that most staves have, of several the higher staff's.
 
-    A staff without any signature, such as that of a horn, counts only if no other has one.
+    A staff without any signature, such as that of a horn, counts only if no other has one. The key
+    is minor if any staff with its signature says so.
     """
     changes = [_changes(staff) for staff in staves]
-    signed = [each for each in changes if any(fifths for _, fifths in each)]
+    signed = [each for each in changes if any(key.fifths for _, key in each)]
     events = [(tick, i, key) for i, each in enumerate(signed or changes) for tick, key in each]
-    in_force, found = dict[int, int](), list[tuple[int, int]]()
-    for tick, staff, fifths in sorted(events):
-        in_force[staff] = fifths
-        found.append((tick, mode(in_force[i] for i in sorted(in_force))))
+    in_force, found = dict[int, PrintedKey](), list[KeyChange]()
+    for tick, staff, changed in sorted(events):
+        in_force[staff] = changed
+        fifths = mode(in_force[i].fifths for i in sorted(in_force))
+        found.append((tick, max(key for key in in_force.values() if key.fifths == fifths)))
     return _changes(found)
 
 

@@ -232,7 +232,7 @@ def test_chords_are_spelled_as_in_python(tmp_path):
     found = run_tokenizer(tmp_path, "remi", body, files=files, texts=texts)
     for song, (keys, markers) in zip(songs, found, strict=True):
         names = note_names(song) or PITCH_CLASSES
-        assert keys == [*map(list, song.key_signatures)]
+        assert keys == [[each.tick, each.fifths] for each in song.key_signatures]
         assert markers == [spelled(text, names) for text in texts]
     assert len({markers[0] for _, markers in found}) == 2  # A#_m7 and Bb_m7
 

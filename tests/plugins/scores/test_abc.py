@@ -57,7 +57,7 @@ def test_keys_metres_and_tempi_change_where_they_stand(tmp_path):
     )
     score = read_abc(tmp_path, text)
     assert score.tempos.tolist() == [(0, 60), (1440, 90), (2400, 50)]
-    assert score.key_signatures == [(0, -3), (2880, 3), (4080, 1)]
+    assert score.key_signatures == [(0, -3, False), (2880, 3, True), (4080, 1, False)]
     assert score.time_signatures == [(0, 3, 4), (2880, 5, 8)]
     assert score.notes["pitch"].tolist() == [63, 63, 63, 66, 61]
 
@@ -66,7 +66,7 @@ def test_keys_and_tempi_in_rare_forms(tmp_path):
     text = "X:1\nM:4/4\nL:1/8\nQ:C3=60\nK:D exp _b _e\nB2E2F2C2|[K:D exp ^f]F8|"
     score = read_abc(tmp_path, text)
     assert score.notes["pitch"].tolist() == [70, 63, 65, 60, 66]
-    assert score.key_signatures == [(0, -2), (1920, 1)]
+    assert score.key_signatures == [(0, -2, False), (1920, 1, False)]
     assert score.tempos.tolist() == [(0, 90)]
 
 
@@ -235,7 +235,7 @@ def test_each_tune_of_a_book_has_a_path(tmp_path):
     assert music_name(path / "1") == "tune.abc/1"
     assert replace(first, repairs=[]) == read(path / "1")
     second = read(path / "2")
-    assert (second.notes["pitch"].tolist(), second.key_signatures) == ([66], [(0, 2)])
+    assert (second.notes["pitch"].tolist(), second.key_signatures) == ([66], [(0, 2, False)])
     with pytest.raises(UserError, match=r"tune\.abc/3: no score .*\(a tune without a key, K:\)"):
         read(path / "3")
     with pytest.raises(UserError, match=r"tune\.abc/4: there is no such tune; .* has 3 tunes$"):

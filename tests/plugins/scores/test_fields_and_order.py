@@ -39,28 +39,29 @@ def test_tempi(text, bpm):
 
 
 @pytest.mark.parametrize(
-    ("text", "fifths", "semitones"),
+    ("text", "key", "semitones"),
     [
-        ("Bb", -2, None),
-        ("F#m", 3, None),
-        ("Eb minor", -6, None),
-        ("D mix", 1, None),
-        ("G dor", -1, None),
-        ("E phr", 0, None),
-        ("C lyd", 1, None),
-        ("B loc", 0, None),
-        ("HP", 2, None),
-        ("none", 0, None),
+        ("Bb", (-2, False), None),
+        ("F#m", (3, True), None),
+        ("Eb minor", (-6, True), None),
+        ("D mix", (1, False), None),
+        ("G dor", (-1, False), None),
+        ("A aeolian", (0, True), None),
+        ("E phr", (0, False), None),
+        ("C lyd", (1, False), None),
+        ("B loc", (0, False), None),
+        ("HP", (2, False), None),
+        ("none", (0, False), None),
         ("clef=bass", None, 0),
-        ("C clef=treble-8", 0, -12),
-        ("C treble+8", 0, 12),
-        ("C octave=-1 transpose=-2", 0, -14),
-        ("D exp ^f", 1, None),
+        ("C clef=treble-8", (0, False), -12),
+        ("C treble+8", (0, False), 12),
+        ("C octave=-1 transpose=-2", (0, False), -14),
+        ("D exp ^f", (1, False), None),
     ],
 )
-def test_keys(text, fifths, semitones):
+def test_keys(text, key, semitones):
     found = read_key(text)
-    assert (found[0], found[2]) == (fifths, semitones)
+    assert (found[0], found[2]) == (key, semitones)
 
 
 def test_signs_behind_a_key_alter_notes():

@@ -66,11 +66,21 @@ def test_percussion_of_kern_is_drums(tmp_path):
     assert score.repairs == ["2 drums without an instrument placed by their lines"]
 
 
+def test_keys_of_kern_and_mei_are_minor_if_they_say_so(tmp_path):
+    kern = "**kern\n*clefG2\n*k[b-]\n*{}:\n*M4/4\n=1\n1d\n==\n*-\n"
+    for name, is_minor in (("d", True), ("F", False)):
+        score = read_text(tmp_path, "a.krn", kern.format(name))
+        assert score.key_signatures == [(0, -1, is_minor)]
+    minor = head().replace('keysig="2s"', 'keysig="2s" key.mode="minor"')
+    score = read_text(tmp_path, "a.mei", mei(minor, (whole("b"), "")))
+    assert score.key_signatures == [(0, 2, True)]
+
+
 def test_keys_and_tempi_of_mei(tmp_path):
     tempo = '<tempo tstamp="3" mm="40" mm.unit="2" mm.dots="1"/>'
     text = mei(head('trans.semi="-2" trans.diat="-1"'), (whole("d"), ""), (whole("e"), tempo))
     score = read_text(tmp_path, "a.mei", text)
-    assert score.key_signatures == [(0, 0)]
+    assert score.key_signatures == [(0, 0, False)]
     assert score.tempos.tolist() == [(2880, 120)]
     assert quarters(score) == [(0, 4, 60), (4, 4, 62)]
 

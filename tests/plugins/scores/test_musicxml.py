@@ -50,19 +50,31 @@ def test_the_key_is_that_of_staves_with_pitches_as_it_sounds(tmp_path):
     flute = [attributes(3) + note("A", 8), attributes(0) + note("C", 8)]
     horn = [attributes(0) + note("C", 8), note("C", 8)]
     kit = [attributes(0) + drums, drums]
-    expected = [(0, 3), (1920, 0)]
+    expected = [(0, 3, False), (1920, 0, False)]
     for parts in ([flute, clarinet], [clarinet], [clarinet, flute, kit], [flute, horn, horn, kit]):
         assert read_text(tmp_path, score_of(*parts)).key_signatures == expected
     guitar = [attributes(2, inside="<transpose><octave-change>-1</octave-change></transpose>")]
     score = read_text(tmp_path, score_of([guitar[0] + note("D", 8)]))
-    assert (score.key_signatures, quarters(score.tracks[0])) == ([(0, 2)], [(0, 4, 50)])
+    assert (score.key_signatures, quarters(score.tracks[0])) == ([(0, 2, False)], [(0, 4, 50)])
+
+
+def test_a_key_is_minor_if_a_staff_says_so(tmp_path):
+    minor, major = (
+        attributes(fifths).replace("</fifths>", f"</fifths><mode>{mode}</mode>")
+        for fifths, mode in ((-3, "minor"), (-3, "major"))
+    )
+    silent = attributes(-3)
+    bars = [minor + note("C", 8), major + note("E", 8)], [silent + note("G", 8), note("G", 8)]
+    for parts in (bars, bars[::-1]):
+        found = read_text(tmp_path, score_of(*parts)).key_signatures
+        assert found == [(0, -3, True), (1920, -3, False)]
 
 
 def test_a_key_and_a_transposition_change_within_a_bar(tmp_path):
     change = f"<attributes><key><fifths>1</fifths></key>{TRANSPOSE(-3)}</attributes>"
     bar = attributes(-1) + note("F", 4) + change + note("G", 4)
     score = read_text(tmp_path, score_of([bar]))
-    assert score.key_signatures == [(0, -1), (960, 4)]
+    assert score.key_signatures == [(0, -1, False), (960, 4, False)]
     assert quarters(score.tracks[0]) == [(0, 2, 65), (2, 2, 64)]
 
 

@@ -188,7 +188,7 @@ def test_each_format_keeps_bars_keys_tempo_parts_and_voices(tmp_path, suffix):
     signatures = [(s.tick / QUARTER, *s[1:]) for s in score.time_signatures]
     assert signatures == [(0, 3, 4), (9, 2, 4), (11, 4, 4)]
     assert (score.bar_starts() / QUARTER).tolist() == [0, 3, 6, 9, 11, 15]
-    assert score.key_signatures == [(0, -1), (11 * QUARTER, 1)]
+    assert score.key_signatures == [(0, -1, False), (11 * QUARTER, 1, False)]
     assert score.tempos.tolist() == [(0, 90)]
     assert score.markers == [(7 * QUARTER, "Fermata")]
     assert loads(dumps(score)).num_notes == score.num_notes
@@ -210,7 +210,7 @@ def test_abc(tmp_path):
         *[(9 + i / 3, pytest.approx(1 / 3), pitch) for i, pitch in enumerate((77, 79, 81))],
     ]
     assert (score.bar_starts() / QUARTER).tolist() == [0, 3, 6, 9, 11, 15]
-    assert score.key_signatures == [(0, -1), (11 * QUARTER, 1)]
+    assert score.key_signatures == [(0, -1, False), (11 * QUARTER, 1, False)]
     assert score.tempos.tolist() == [(0, 90)]
 
 
@@ -266,7 +266,7 @@ def test_a_transposing_instrument_sounds_where_it_does_in_the_key_of_the_others(
     path.write_text(musicxml(*parts))
     score = read(path)
     assert [quarters(track) for track in score.tracks] == [[(0, 4, 72)], [(0, 4, 72)]]
-    assert score.key_signatures == [(0, 0)]
+    assert score.key_signatures == [(0, 0, False)]
 
 
 @pytest.mark.parametrize(
