@@ -113,7 +113,7 @@ def request_constraints(
     begin = np.array([prompt.end.step for prompt in prompts])
     end = np.array([request.end_time(prompt) or NEVER for prompt in prompts])
     may_end = np.full_like(end, 0 if request.decoding.allow_end else NEVER)
-    if request.piece.ending != "close":
+    if not request.closes:
         return [*own, *end_constraints(grammar, begin, may_end, None)]
     last_bar = [0 if grammar.holds_last_chord else prompt.bar_length for prompt in prompts]
     may_end = np.minimum(may_end, end - last_bar)

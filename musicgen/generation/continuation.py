@@ -75,11 +75,12 @@ class Continuation:
     @property
     def num_new_tokens(self) -> int:
         """How many tokens the model wrote."""
-        added, kept = self.tokens[len(self.prompt.tokens) :], self.prompt.kept
+        prompt = self.prompt.of_sample(self.sample)
+        added, kept = self.tokens[len(prompt.tokens) :], prompt.kept
         if kept is None:
             return len(added)
         conditioning = kept.conditioning
-        num_kept = int((conditioning.ids[len(self.prompt.tokens) :] >= 0).sum())
+        num_kept = int((conditioning.ids[len(prompt.tokens) :] >= 0).sum())
         if conditioning.stop is not None:
             num_kept -= 1  # the bar after the kept parts, which ends the piece and is not added
         return len(added) - num_kept

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -10,7 +11,7 @@ from musicgen.errors import UserError, errors_name
 from musicgen.generation.accompaniment import with_first_bar
 from musicgen.generation.performance import Performance
 from musicgen.generation.prompt import Boundary, KeptParts, Prompt
-from musicgen.generation.source import Source, bar_lines, median_velocities, on_grid
+from musicgen.generation.source import Source, bar_lines, median_velocities, on_grid, with_own_keys
 from musicgen.midi import TICKS_PER_BEAT, Marker, Score
 from musicgen.midi.key import note_names
 from musicgen.tokenization.base import ConditioningTokens, Tokenizer
@@ -28,7 +29,7 @@ def kept_prompt(
     markers: Sequence[Marker],
     progression: list[list[int]] | None = None,
     data: bytes | None = None,
-    rng: np.random.Generator | None = None,
+    entropy: Sequence[int] | None = None,
 ) -> Prompt:
     """Return a prompt that keeps some parts of a whole piece.
 
@@ -38,7 +39,7 @@ def kept_prompt(
         markers: those of the piece and recognised chords, which count before these bars.
         progression: the chords of these bars, see `parse_progression`; None: the piece's.
         data: the MIDI file that the score was read from.
-        rng: draws the first bar of a missing piano, see `with_first_bar`; None: left to the model.
+        entropy: draws the first bar of a missing piano per sample; None: left to the model.
 
     Raises:
         UserError: the piece has no such parts or bars, or the model cannot write to them.
@@ -49,8 +50,7 @@ def kept_prompt(
         conditioning = tokenizer.keep_parts(written, keep, first, bars[1] and end)
     roles, targets = conditioning.roles, conditioning.targets
     kept_score = _parts_on_grid(tokenizer, written, roles, {*roles} - {*targets})
-    if rng is not None and not {*roles} & {*targets}:
-        conditioning = with_first_bar(tokenizer, kept_score, conditioning, rng)
+    kept_score = with_own_keys(kept_score, source)
     free = np.flatnonzero(conditioning.ids < 0)
     if not len(free):
         raise UserError(f"{name}: nothing is left to write")
@@ -77,8 +77,23 @@ def kept_prompt(
             source,
             span=(first, np.inf if bars[1] is None else end),
             progression=_chords_on_grid(tokenizer, source, conditioning, [*before, *chords]),
+            begin=partial(_of_sample, tokenizer, kept_score, conditioning, entropy),
         ),
     )
+
+
+def _of_sample(
+    tokenizer: Tokenizer,
+    kept_score: Score,
+    conditioning: ConditioningTokens,
+    entropy: Sequence[int] | None,
+    sample: int,
+) -> ConditioningTokens:
+    """Return the conditioning of a sample, with a first bar that is drawn for it."""
+    if entropy is None or {*conditioning.roles} & {*conditioning.targets}:
+        return conditioning
+    rng = np.random.default_rng([*entropy, sample])
+    return with_first_bar(tokenizer, kept_score, conditioning, rng)
 
 
 def _model_input(

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from musicgen.checkpoints import CheckpointContent, rebuild, with_realizations, write_folder
@@ -27,7 +26,6 @@ from musicgen.generation.prompt import (
     tracks_with_notes,
 )
 from musicgen.generation.request import (
-    KEY_OF_PROMPT,
     SWITCHES,
     DecodingParams,
     GenerationRequest,
@@ -39,6 +37,7 @@ from musicgen.generation.source import on_beats, pace_of
 from musicgen.generation.surprisal import Surprisal, surprisal
 from musicgen.midi import Score, as_score, music_name, read
 from musicgen.midi.io import read_with_data
+from musicgen.midi.key import final_key
 from musicgen.midi.score import PIANO
 from musicgen.models import Transformer
 from musicgen.package_data import DEFAULT_MODEL
@@ -46,6 +45,7 @@ from musicgen.plugins import plugin
 from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chord_recognition import with_chords
+from musicgen.tokenization.closing import tonic_index
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_choice, check_float, check_int
@@ -179,12 +179,11 @@ class MusicModel:
             if piece.is_whole_piece:
                 prompt = self._kept_prompt(score, data, name, prompt_bars, request)
             else:
-                if piece.key is not None:
-                    raise ParameterError("key", piece.key, KEY_OF_PROMPT)
                 tempo = piece.tempo or (None if score is own else pace_of(score, prompt_bars))
                 score, tune_part = self.tokenizer.name_tune(score)
                 written = self._with_chords(self.tokenizer.normalise_rhythm(score))
                 prompt = make_prompt(self.tokenizer, written, name, prompt_bars, data, tempo, score)
+                _check_no_key(piece, prompt)
         programs = {} if tune_part is None else {tune_part: PIANO}
         programs |= piece.programs(self.tokenizer, tracks_with_notes(prompt.piece))
         source = replace(prompt.source, programs=programs, tune_part=tune_part)
@@ -198,7 +197,8 @@ class MusicModel:
             raise ParameterError("time_signature", time_signature, "expected a prompt with it")
         if piece.is_whole_piece:
             raise UserError("keep writes to parts of a piece; give one as the prompt")
-        chord = None if piece.progression is None else piece.progression[0][0]
+        tonic = tonic_index(piece.tonic) if self.tokenizer.chords else None
+        chord = piece.progression[0][0] if piece.progression else tonic
         return empty_prompt(self.tokenizer, piece.tempo, piece.key_signatures, chord)
 
     def _kept_prompt(
@@ -210,17 +210,17 @@ class MusicModel:
         request: GenerationRequest,
     ) -> Prompt:
         """Return what `keep` and `rewrite` keep of a whole piece."""
-        piece, rng = request.piece, None
+        piece, entropy = request.piece, None
         check_int("prompt_bars", prompt_bars, 0, none_means="none of the target parts")
         if piece.rewritten_bars and prompt_bars is not None:
             raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
         bars = piece.rewritten_bars or (prompt_bars or 0, None)
         if bars == (0, None):
-            rng = np.random.default_rng([request.decoding.seed, zlib.crc32(name.encode())])
+            entropy = [request.decoding.seed, zlib.crc32(name.encode())]
         score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
         markers = self._with_chords(score).markers
         return kept_prompt(
-            self.tokenizer, score, name, piece.keep, bars, markers, piece.progression, data, rng
+            self.tokenizer, score, name, piece.keep, bars, markers, piece.progression, data, entropy
         )
 
     def _with_chords(self, score: Score) -> Score:
@@ -365,23 +365,7 @@ class MusicModel:
         own = read(music) if is_path else as_score(music)
         score, _ = self.tokenizer.name_tune(on_beats(own, None, beats)[0])
         score = self._with_chords(self.tokenizer.normalise_rhythm(score))
-        tokens, report = self.tokenizer.encode_with_report(score)
-        summary, longest = report.summary(), self.model.position.max_length
-        if not self.tokenizer.num_notes(tokens):
-            raise UserError(f"{name}: no note that the vocabulary can represent")
-        if longest is not None and len(tokens) - 1 > longest:
-            raise UserError(
-                f"{name}: {len(tokens) - 1:,} tokens, and position={self.model.position.name} can "
-                f"encode {longest:,}; give a part of it, as musicgen.midi.read(FILE).clip(0, TICK)"
-            )
-        return surprisal(
-            self.model,
-            self.tokenizer,
-            tokens,
-            bar_length=self.tokenizer.bar_length(score),
-            notice=summary.describe() if summary.lossy else "",
-            noise=noise,
-        )
+        return surprisal(self.model, self.tokenizer, score, name, noise)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -391,6 +375,17 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in options.items()
         if (value != "auto" if name in SWITCHES else value is not None)
     }
+
+
+def _check_no_key(piece: PieceParams, prompt: Prompt) -> None:
+    """Refuse a key for a continuation, with the key of the prompt."""
+    if piece.key is not None:
+        key = final_key(prompt.score)
+        expected = (
+            f"expected no prompt with it: {prompt.name} is in {key.name if key else 'no key'}, in "
+            "which its continuation stays; transpose the prompt first"
+        )
+        raise ParameterError("key", piece.key, expected)
 
 
 def load(checkpoint: str | Path) -> MusicModel:

@@ -1,6 +1,6 @@
 """Prompts, which the model reads: the beginning of a piece, cut at a bar, or nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from musicgen.generation.source import (
     median_velocities,
     other_time_signature,
     signatures_of,
+    with_own_keys,
     with_signatures,
 )
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score
@@ -60,12 +61,14 @@ class KeptParts:
         source: the piece as it was read.
         span: ticks [first, end) of the source where new notes replace those of target parts.
         progression: grid step and index in `CHORDS` of the chords to be written. [N, 2]
+        begin: returns the conditioning of a sample, whose first bar may be composed.
     """
 
     conditioning: ConditioningTokens
     source: Score
     span: tuple[int, float]
     progression: IntArray
+    begin: Callable[[int], ConditioningTokens]
 
     @property
     def targets(self) -> Sequence[int]:
@@ -112,6 +115,16 @@ class Prompt:
     summary: QuantizationSummary
     source: Source
     kept: KeptParts | None = None
+
+    def of_sample(self, sample: int) -> "Prompt":
+        """Return the prompt of a sample, which may have a composed first bar of its own."""
+        if self.kept is None:
+            return self
+        conditioning = self.kept.begin(sample)
+        if conditioning is self.kept.conditioning:
+            return self
+        tokens = conditioning.ids[: np.flatnonzero(conditioning.ids < 0)[0]]
+        return replace(self, tokens=tokens, kept=replace(self.kept, conditioning=conditioning))
 
     @property
     def name(self) -> str:
@@ -229,7 +242,7 @@ def make_prompt(
         tokenizer.until_end(tokens[tokenizer.times(tokens) < end.step]),
         end,
         bars.bar_length,
-        score=piece.clip(0, end.tick),
+        score=with_own_keys(piece.clip(0, end.tick), score),
         piece=piece,
         summary=bars.describe(),
         source=Source(

@@ -15,7 +15,7 @@ from musicgen.generation.logits_processors import Processor
 from musicgen.generation.prompt import Prompt
 from musicgen.midi import KeySignature
 from musicgen.midi.io import program_number
-from musicgen.midi.key import key_fifths
+from musicgen.midi.key import Key, key_fifths, named_key
 from musicgen.models import Transformer
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
 from musicgen.tokenization.chords import parse_progression, schedule
@@ -33,17 +33,17 @@ class PieceParams:
 
     Attributes:
         bars: bars to add; None: 16, unless `total_tokens` or a whole piece gives the length.
-        ending: `open` stops with the last bar; `close` ends the piece in it.
+        ending: `open` stops with the last bar; `close` ends the piece in it, on its tonic chord
+            unless `chords` are given. With `keep` the chord begins with the last kept note.
         form: a letter per section, such as AABA, prompt included; equal letters repeat; the form
             loops. For models with a copy head. None: no form.
         section_bars: bars in a section of `form`.
         chords: the chords of what is added, such as `C Am F G`, see `parse_progression`; they loop.
             For tokens with chords. None: the model chooses.
-        key: of a piece from nothing, or the key signature of a piece with kept parts, such as Eb,
-            F#m or a number of sharps (below 0: flats), for tokens with keys. A continuation stays
-            in the key of its prompt. None: left to the model, or to the piece.
-        tempo: quarters a minute of the continuation; the model reads the prompt at it. With
-            `fix_tempo` it stays. None: the prompt's.
+        key: of a new piece, or the key signature of kept parts, such as Eb, F#m or a number of
+            sharps (below 0: flats), for tokens with keys. A name also gives the first and the last
+            chord of a new piece, unless `chords` do. None: left to the model, or to the piece.
+        tempo: quarters a minute of the continuation; None: the prompt's. With `fix_tempo` it stays.
         program: the General MIDI program of the continuation, 0 to 127 or a name such as Violin,
             or {track: program}. The prompt in its own file keeps its programs. None: those of the
             prompt, or of the tokenizer.
@@ -77,7 +77,9 @@ class PieceParams:
         check_int("section_bars", self.section_bars, maximum=_LONGEST_SECTION)
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
         for name in ("bars", "ending", "form", "tempo", "program"):
-            if self.is_whole_piece and getattr(self, name) != getattr(type(self), name):
+            may_close = name == "ending" and self.rewrite is None
+            is_given = getattr(self, name) != getattr(type(self), name)
+            if self.is_whole_piece and is_given and not may_close:
                 raise ParameterError(name, getattr(self, name), WHOLE_PIECE)
         # Wrong values raise here.
         _ = self.progression, self.rewritten_bars, self.key_signatures
@@ -103,7 +105,15 @@ class PieceParams:
     @cached_property
     def key_signatures(self) -> list[KeySignature]:
         """The signature of `key`, if there is one."""
-        return [] if self.key is None else [KeySignature(0, key_fifths(self.key))]
+        is_minor = str(self.key).endswith("m")
+        return [] if self.key is None else [KeySignature(0, key_fifths(self.key), is_minor)]
+
+    @property
+    def tonic(self) -> Key | None:
+        """The named key whose tonic chord begins and ends a new piece; None: the model chooses."""
+        if self.key is None or self.progression is not None or self.is_whole_piece:
+            return None
+        return named_key(self.key) if str(self.key)[0].isalpha() else None
 
     @cached_property
     def progression(self) -> list[list[int]] | None:
@@ -137,12 +147,7 @@ class PieceParams:
         }
 
 
-KEY_OF_PROMPT = (
-    "expected no prompt with it, for a continuation stays in the key of its prompt; transpose the "
-    "prompt first"
-)
 WHOLE_PIECE = "expected to be left out with keep and rewrite: the piece decides it"
-
 
 SWITCHES = ("top_k", "variation", "max_notes")
 """Sampling parameters that None and False switch off."""
@@ -223,15 +228,9 @@ class SamplingParams:
         if self.temperature != 1:
             processors.append(partial(logits_processors.temperature, temperature=self.temperature))
         if self.variation is not None:
-            processors.append(
-                partial(
-                    logits_processors.top_p_of_others,
-                    p=self.top_p,
-                    variation=self.variation,
-                    top_k=self.top_k,
-                    min_p=self.min_p,
-                )
-            )
+            others: dict[str, Any] = {"variation": self.variation, "top_k": self.top_k}
+            others |= {"p": self.top_p, "min_p": self.min_p}
+            processors.append(partial(logits_processors.top_p_of_others, **others))
         else:
             processors += self._filters()
         if self.typical_p < 1:
@@ -344,9 +343,9 @@ class GenerationRequest:
         return self.piece.bars
 
     @property
-    def ends_on_tonic(self) -> bool:
-        """Whether the last chord is the tonic: in closed pieces whose chords are not given."""
-        return self.piece.ending == "close" and self.piece.chords is None
+    def closes(self) -> bool:
+        """Whether the model itself ends the piece."""
+        return self.piece.ending == "close" and not self.piece.is_whole_piece
 
     def end_time(self, prompt: Prompt) -> int | None:
         """Return the grid step at which a continuation ends; None if tokens end it."""

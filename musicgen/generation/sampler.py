@@ -99,10 +99,15 @@ class Sampler:
             UserError: a prompt is not grammatical, or is too long for the request or the model.
         """
         decoding = self.request.decoding
-        sequences = [
-            self.sequence(prompt, sample, candidate)
+        samples = [
+            (prompt, sample, prompt.of_sample(sample))
             for prompt, sample in product(prompts, range(decoding.num_samples))
-            for candidate in range(num_candidates(prompt))
+        ]
+        asked = {own: prompt for prompt, _, own in samples}
+        sequences = [
+            self.sequence(own, sample, candidate)
+            for _, sample, own in samples
+            for candidate in range(num_candidates(own))
         ]
         ended: dict[tuple[Prompt, int], list[GeneratedSequence]] = defaultdict(list)
         for first in range(0, len(sequences), decoding.batch_size):
@@ -111,7 +116,8 @@ class Sampler:
                     candidates = ended[sequence.prompt, sequence.sample]
                     candidates.append(sequence)
                     if len(candidates) == num_candidates(sequence.prompt):
-                        yield self._continuation(self._chosen(candidates))
+                        chosen = self._chosen(candidates)
+                        yield self._continuation(chosen, asked[chosen.prompt])
 
     def sequence(self, prompt: Prompt, sample: int, candidate: int = 0) -> GeneratedSequence:
         """Return a sequence of a prompt's sample, as `steps` takes it."""
@@ -120,7 +126,7 @@ class Sampler:
         if candidate:
             key = key.fold(candidate)
         limit, numbers = request.num_new_tokens(prompt, self.model), _uniform_numbers(key)
-        end = None if request.piece.ending == "close" else request.end_time(prompt)
+        end = None if request.closes else request.end_time(prompt)
         return GeneratedSequence(prompt, sample, candidate, limit, numbers, end)
 
     def _chosen(self, candidates: Sequence[GeneratedSequence]) -> GeneratedSequence:
@@ -200,9 +206,8 @@ class Sampler:
             return GuidedDecoder(decoder, sampling.guidance)
         return decoder
 
-    def _continuation(self, sequence: GeneratedSequence) -> Continuation:
-        prompt = sequence.prompt
-        tokens = np.append(prompt.tokens, np.array(sequence.tokens, dtype=np.int64))
+    def _continuation(self, sequence: GeneratedSequence, prompt: Prompt) -> Continuation:
+        tokens = np.append(sequence.prompt.tokens, np.array(sequence.tokens, dtype=np.int64))
         end = int(self.tokenizer.times(tokens).max()) + 1
         end = min(self.request.end_time(prompt) or end, end)
         num_bars = -(-(end - prompt.end.step) // prompt.bar_length)

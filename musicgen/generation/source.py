@@ -154,18 +154,24 @@ def signatures_of(tokenizer: Tokenizer, score: Score) -> Score:
 def with_signatures(score: Score, source: Score) -> Score:
     """Return a score with the tempi, time signatures and keys of `source` where it has none.
 
-    A key is spelled as in `source`: Gb instead of F# if that has Gb.
+    A key is spelled as in `source`: Gb instead of F# if that has Gb. So is its mode.
     """
-    spelling = {key.fifths % 12: key.fifths for key in source.key_signatures}
+    spelling = {key.fifths % 12: key for key in source.key_signatures}
     keys = score.key_signatures or source.key_signatures
     return replace(
         score,
         tempos=score.tempos if len(score.tempos) else source.tempos,
         time_signatures=score.time_signatures or source.time_signatures,
-        key_signatures=[
-            key._replace(fifths=spelling.get(key.fifths % 12, key.fifths)) for key in keys
-        ],
+        key_signatures=[spelling.get(key.fifths % 12, key)._replace(tick=key.tick) for key in keys],
     )
+
+
+def with_own_keys(score: Score, source: Score) -> Score:
+    """Return a decoded score without key signatures if its source has none.
+
+    Tokens have the key that is found from the notes then, which is less certain.
+    """
+    return score if source.key_signatures else replace(score, key_signatures=[])
 
 
 def other_time_signature(

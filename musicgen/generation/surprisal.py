@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from musicgen.errors import UserError
+from musicgen.midi import Score
 from musicgen.midi.score import FloatArray
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey
@@ -50,21 +52,28 @@ class Surprisal:
 
 
 def surprisal(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    tokens: IntArray,
-    *,
-    bar_length: int,
-    notice: str = "",
-    noise: NoiseKey | None = None,
+    model: Transformer, tokenizer: Tokenizer, score: Score, name: str, noise: NoiseKey | None
 ) -> Surprisal:
-    """Return the surprisal of the ids of a whole piece [L + 1] under a model in evaluation mode.
+    """Return the surprisal of a whole piece under a model in evaluation mode.
 
     Args:
-        bar_length: grid steps in a bar, for tokens without bars.
-        notice: as in `Surprisal`.
+        name: of the piece, for messages.
         noise: key of the positional encoding; None: the fixed one.
+
+    Raises:
+        UserError: the piece has no note that the vocabulary can represent, or it is too long.
     """
+    tokens, report = tokenizer.encode_with_report(score)
+    summary, longest = report.summary(), model.position.max_length
+    if not tokenizer.num_notes(tokens):
+        raise UserError(f"{name}: no note that the vocabulary can represent")
+    if longest is not None and len(tokens) - 1 > longest:
+        raise UserError(
+            f"{name}: {len(tokens) - 1:,} tokens, and position={model.position.name} can "
+            f"encode {longest:,}; give a part of it, as musicgen.midi.read(FILE).clip(0, TICK)"
+        )
+    bar_length = tokenizer.bar_length(score)
+    notice = summary.describe() if summary.lossy else ""
     coordinates = Coordinates(tokenizer)
     positions = coordinates.of(tokens, model.coordinate_names, bar_length=bar_length)
     device = next(model.parameters()).device

@@ -1,6 +1,7 @@
 """Keys and their spelling, and printed chord symbols, such as Am7 or F#dim/A."""
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,25 @@ _PROFILES = {
     True: (6.35, 2.23, 3.48, 2.33, 4.38, 4.09, 2.52, 5.19, 2.39, 3.66, 2.29, 2.88),
     False: (6.33, 2.68, 3.52, 5.38, 2.60, 3.53, 2.54, 4.75, 3.98, 2.69, 3.34, 3.17),
 }
+# Weights of the pitch classes in corpora. Together they find the tonic of 90% of 346 beginnings of
+# scores (OpenScore Lieder, Mutopia). The probe tones alone find it of 73%: they take a long
+# dominant for the tonic.
+_CORPUS_PROFILES = (
+    {  # Temperley 2001, of the Kostka-Payne corpus
+        True: (0.748, 0.06, 0.488, 0.082, 0.67, 0.46, 0.096, 0.715, 0.104, 0.366, 0.057, 0.4),
+        False: (0.712, 0.084, 0.474, 0.618, 0.049, 0.46, 0.105, 0.747, 0.404, 0.067, 0.133, 0.33),
+    },
+    {  # Bellmann 2005, of chords by Budge 1943
+        True: (16.8, 0.86, 12.95, 1.41, 13.49, 11.93, 1.25, 20.28, 1.8, 8.04, 0.62, 10.57),
+        False: (18.16, 0.69, 12.99, 13.34, 1.07, 11.15, 1.38, 21.07, 7.49, 1.53, 0.92, 10.21),
+    },
+    {  # Albrecht & Shanahan 2013
+        True: (0.238, 0.006, 0.111, 0.006, 0.137, 0.094, 0.016, 0.214, 0.009, 0.08, 0.008, 0.081),
+        False: (0.22, 0.006, 0.104, 0.123, 0.019, 0.103, 0.012, 0.214, 0.062, 0.022, 0.061, 0.052),
+    },
+)
+_CADENCE = 0.05
+"""What the last cadence adds to the mean correlation of its key with `_CORPUS_PROFILES`."""
 # A signature of C is ignored if the share of notes in the key that the notes have exceeds the share
 # in C by more than this. So it is in 72 of 120 songs of POP909 with this signature.
 _CONTRADICTION = 0.2
@@ -49,6 +69,11 @@ class Key(NamedTuple):
 
     tonic: int
     major: bool
+
+    @property
+    def name(self) -> str:
+        """Its name, such as Eb major or F# minor."""
+        return f"{spelling(self.fifths)[self.tonic]} {'major' if self.major else 'minor'}"
 
     @property
     def scale(self) -> tuple[int, ...]:
@@ -98,7 +123,11 @@ def find_key(notes: NoteArray, fifths: int | None = None) -> Key | None:
     weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
     if weights.std() == 0:
         return None
-    fits = key_fits() @ weights
+    return _best_key(key_fits() @ weights, fifths)
+
+
+def _best_key(fits: FloatArray, fifths: int | None) -> Key:
+    """Return the key with the highest fit [24], of those with a key signature if one is given."""
     if fifths is not None:
         has_signature = np.array([(key.fifths - fifths) % 12 == 0 for key in KEYS])
         fits = np.where(has_signature, fits, -np.inf)
@@ -119,14 +148,50 @@ def in_key_share(score: Score, key: Key | None) -> float:
 def final_key(score: Score) -> Key | None:
     """Return the key at the end of a score, one of the two of its key signature if it has one.
 
-    A signature of C is ignored if the notes contradict it: sequencers write C if no key is set.
+    The key's profiles have the highest mean correlation with the durations of the pitch classes;
+    the key of the last cadence has an advantage. A signature of C is ignored if the notes
+    contradict it: sequencers write C if no key is set. One that says minor tells the key. None
+    without a key, such as without notes.
     """
     notes = pitched_notes(score)
     fifths = score.key_signatures[-1].fifths if score.key_signatures else None
+    if fifths is not None and score.key_signatures[-1].minor:
+        return Key((7 * fifths - 3) % 12, major=False)
     if fifths == 0:
         shares = [in_key_share(score, key) for key in (find_key(notes), Key(0, major=True))]
         fifths = None if shares[0] - shares[1] > _CONTRADICTION else 0
-    return find_key(notes, fifths)
+    weights = np.bincount(notes["pitch"] % 12, notes["duration"], 12)
+    if weights.std() == 0:
+        return None
+    standardised = (weights - weights.mean()) / weights.std()
+    fits = sum(key_fits(each) @ standardised for each in _CORPUS_PROFILES)
+    fits = fits / (12 * len(_CORPUS_PROFILES))
+    cadence = last_cadence(notes, score.ticks_per_beat)
+    if cadence is not None:
+        fits[KEYS.index(cadence)] += _CADENCE
+    return _best_key(fits, fifths)
+
+
+def last_cadence(notes: NoteArray, ticks_per_beat: int) -> Key | None:
+    """Return the key of the last authentic cadence of pitched notes; None if there is none.
+
+    At a beat the bass is the dominant, below the leading tone; at the next beat with a note it is
+    the tonic, below the third of the tonic chord. The first half of beats counts.
+    """
+    begin, end = notes["onset"], notes["onset"] + notes["duration"]
+    after: tuple[int, set[int]] | None = None  # bass and pitch classes of the next beat
+    for beat in np.unique(begin // ticks_per_beat)[::-1].tolist():
+        tick = beat * ticks_per_beat
+        pitches = notes["pitch"][(begin < tick + max(1, ticks_per_beat // 2)) & (end > tick)]
+        if not len(pitches):
+            continue
+        bass, classes = int(pitches.min()) % 12, {*(pitches % 12).tolist()}
+        if after is not None and bass == (after[0] + 7) % 12 and (bass + 4) % 12 in classes:
+            thirds = {(after[0] + third) % 12 for third in (3, 4)} & after[1]
+            if len(thirds) == 1:
+                return Key(after[0], (after[0] + 4) % 12 in thirds)
+        after = bass, classes
+    return None
 
 
 def note_names(score: Score) -> tuple[str, ...] | None:
@@ -137,12 +202,15 @@ def note_names(score: Score) -> tuple[str, ...] | None:
     return None if key is None else spelling(key.fifths)
 
 
-def key_fits() -> FloatArray:
+def key_fits(of: Mapping[bool, Sequence[float]] = _PROFILES) -> FloatArray:
     """Return a matrix whose product with the durations of pitch classes rates `KEYS`. [24, 12]
 
     The products have the order of the correlations of `find_key`.
+
+    Args:
+        of: profiles of the major (True) and the minor keys, from the tonic on.
     """
-    profiles = np.array([np.roll(_PROFILES[key.major], key.tonic) for key in KEYS])
+    profiles = np.array([np.roll(of[key.major], key.tonic) for key in KEYS])
     return (profiles - profiles.mean(1, keepdims=True)) / profiles.std(1, keepdims=True)
 
 
@@ -162,6 +230,16 @@ def key_fifths(name: object) -> int:
     if str(name) not in keys:
         raise ParameterError("key", name, "expected a key such as C, Eb, F#m, or fifths from -7")
     return keys[str(name)]
+
+
+def named_key(name: object) -> Key:
+    """Return the key of a name such as Eb, F#m or -3; a number is a major key.
+
+    Raises:
+        ParameterError: it is no key.
+    """
+    fifths, minor = key_fifths(name), str(name).endswith("m")
+    return Key((7 * fifths - 3 * minor) % 12, not minor)
 
 
 def chord_marker(symbol: str) -> str | None:

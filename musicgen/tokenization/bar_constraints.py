@@ -7,15 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musicgen.midi.key import Key, final_key
+from musicgen.midi import pitched_notes
+from musicgen.midi.score import is_line
 from musicgen.tokenization.bar_grammar import BarGrammar, BarState, SongsGrammar
-from musicgen.tokenization.chords import ROOTS, chord_index
-from musicgen.tokenization.constraints import FREE, ROOT, TRIAD, Constraint, padded, tonic_pitches
+from musicgen.tokenization.closing import (
+    BASS,
+    MIDDLE,
+    LastChordOfBars,
+    last_pitches,
+    last_tonic,
+)
+from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray
 from musicgen.tokenization.vocabulary import IntArray
-
-BASS = 48
-"""Pitches below C3 are the tonic: it is the lowest note of 96 of 100 last chords of songs."""
 
 
 class FixedTempo(Constraint):
@@ -44,6 +48,16 @@ class FixedTimeSignature(Constraint):
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
         signature = state.time_signature[:, None]
         return (signature < 0) | self._others | (self._rank == signature)
+
+
+class FixedKey(Constraint):
+    """The key stays, once the piece has one."""
+
+    def __init__(self, grammar: BarGrammar) -> None:
+        self._others = ~grammar.of_families("Key")  # [V]
+
+    def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
+        return (state.key < 0)[:, None] | self._others
 
 
 class Chords(Constraint):
@@ -123,51 +137,6 @@ class REMIChords(Chords):
         is_at_beat = grammar.family[state.last] == grammar.numbers["Beat"]
         must_come = is_at_beat[:, None] & (due == state.time[:, None])
         return mask & (~must_come | self._is_chord)
-
-
-class LastChordOfBars(Constraint):
-    """The last bar comes to rest on a chord: all notes that sound belong to it, and one begins.
-
-    Earlier notes outside the chord end when it begins, and no note begins in the second half of the
-    bar. The probability of such notes is added to that of the next part and of the end, as in
-    `EndBy`.
-
-    Args:
-        start: grid step at which the last bar begins. [B]
-        chord: the pitches of the vocabulary that belong to the chord. [B, num_pitches]
-    """
-
-    def __init__(self, grammar: BarGrammar, start: IntArray, chord: BoolArray) -> None:
-        self.grammar, self.first, self.chord = grammar, start, chord
-        self._may_be_last = grammar.of_families("Duration", "Drum")
-        self._lengths = grammar.durations / grammar.unit  # in grid steps
-        self._is_beat = grammar.of_families("Beat")
-        self._ends_part = grammar.of_families("Part", "EOS")
-
-    def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        start, chord, slices = self.first[memory, None], self.chord[memory], self.grammar.slices
-        is_last = state.time[:, None] >= start
-        mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
-        mask[:, slices["Pitch"]] = chord | ~is_last
-        mask[:, slices["EOS"]] = self._may_be_last[state.last][:, None] | ~is_last
-        pitch = np.clip(state.pitch, 0, chord.shape[1] - 1)
-        in_chord = np.take_along_axis(chord, pitch[:, None], axis=1)
-        ends = state.time[:, None] + self._lengths
-        mask[:, slices["Duration"]] = in_chord | (ends <= start) | is_last
-        half = (state.bar_end - state.bar_start)[:, None] / 2
-        mask[:, slices["Beat"]] = (self.grammar.ranks["Beat"] <= half) | ~is_last
-        return mask
-
-    def redirect(self, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:
-        is_last = state.bar_end >= state.limit
-        if not is_last.any():
-            return logits
-        is_late = self._is_beat & self.grammar.allowed(state).numpy() & is_last[:, None]
-        is_late = torch.from_numpy(is_late) & ~allowed
-        ends = allowed & torch.from_numpy(self._ends_part)
-        late, end = (logits.masked_fill(~x, -torch.inf).logsumexp(1) for x in (is_late, ends))
-        more = torch.where(end.isfinite(), torch.logaddexp(end, late) - end, 0.0)
-        return torch.where(ends, logits + more[:, None], logits)
 
 
 class KeptSongParts(Constraint):
@@ -274,6 +243,10 @@ class SongsChords(Chords):
         mask = self._mask(state, chooses, due, asked)
         beats = state.bar_start[:, None] + grammar.ranks["Beat"]
         mask[:, grammar.slices["Beat"]] = ~in_chords[:, None] | chooses | (beats == due)
+        # Before a progression that begins within the bar, the model chooses, too.
+        is_early = (in_chords & (state.time < first[:, 0]) & (first[:, 0] < NEVER))[:, None]
+        mask[:, grammar.slices["Beat"]] |= is_early & (beats < first)
+        mask[:, grammar.slices["Chord"]] |= is_early
         complete = due >= np.minimum(state.bar_end, state.limit)[:, None]
         others = complete | ~self.targets[prompt]
         mask[:, grammar.slices["Part"]] = np.where(grammar.is_chords, chooses | ~complete, others)
@@ -314,26 +287,13 @@ class MaxNotesOfParts(Constraint):
         return mask
 
 
-def tonic_chord(prompt: Any, end: int) -> IntArray:
-    """Return grid step and index in `CHORDS` of the tonic chord in the last bar, if any. [N, 2]
-
-    Args:
-        prompt: a `Prompt`, which tells the key.
-        end: grid step at which the bar ends.
-    """
-    key = final_key(prompt.score)
-    if key is None:
-        return np.empty((0, 2), np.int64)
-    chord = chord_index(f"{ROOTS[key.tonic]}_{'M' if key.major else 'm'}")
-    return np.array([[end - prompt.bar_length, chord]])
-
-
 def bar_constraints(
     grammar: BarGrammar,
     request: Any,
     prompts: Sequence[Any],
     pitches: range,
     own: Sequence[Constraint],
+    targets: BoolArray | None = None,
 ) -> list[Constraint]:
     """Return the constraints of a request on tokens of bars.
 
@@ -341,20 +301,25 @@ def bar_constraints(
         request, prompts: see `Tokenizer.constraints`.
         pitches: the MIDI pitches of the vocabulary.
         own: the tokenizer's own ones.
+        targets: the parts that are written; None: all. [B, num_parts]
     """
     constraints = [*own]
-    if request.ends_on_tonic:
-        starts = [request.end_time(prompt) - prompt.bar_length for prompt in prompts]
-        chord = last_pitches([final_key(prompt.score) for prompt in prompts], pitches)
-        constraints.insert(0, LastChordOfBars(grammar, np.array(starts), chord))
+    is_whole = request.piece.is_whole_piece
+    rests = [last_tonic(request, prompt, prompt.bar_length) for prompt in prompts]
+    if any(rest.step < NEVER for rest in rests):
+        starts, keys = np.array([rest.step for rest in rests]), [rest.key for rest in rests]
+        lines = np.array([[is_line(pitched_notes(prompt.score))] for prompt in prompts])
+        lines &= not is_whole  # a tune alone ends on the tonic
+        roots = last_pitches(keys, pitches, below=pitches.stop)
+        pitches_of = [
+            np.where(lines, roots, last_pitches(keys, pitches, below)) for below in (BASS, MIDDLE)
+        ]
+        chord, lowest = pitches_of
+        kept_targets = targets if is_whole else None
+        last = LastChordOfBars(grammar, starts, chord, roots, lowest, kept_targets)
+        constraints.insert(int(is_whole), last)  # kept parts have priority
     if request.decoding.fix_tempo:
         constraints.append(FixedTempo(grammar))
-    if request.decoding.fix_time_signature and not request.piece.is_whole_piece:
+    if request.decoding.fix_time_signature and not is_whole:
         constraints.append(FixedTimeSignature(grammar))
     return constraints
-
-
-def last_pitches(keys: Sequence[Key | None], pitches: range) -> BoolArray:
-    """Return which MIDI pitches may be in the last chord, [B, num_pitches], see `tonic_pitches`."""
-    roots, triads = (tonic_pitches(keys, pitches, each) for each in (ROOT, TRIAD))
-    return np.where(np.array(pitches) < BASS, roots, triads)

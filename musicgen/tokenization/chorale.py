@@ -10,7 +10,6 @@ import numpy as np
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track
-from musicgen.midi.key import final_key
 from musicgen.package_data import CHORALE_MODEL
 from musicgen.tokenization.augmentation import Crops, Rng
 from musicgen.tokenization.base import ConditioningTokens, Tokenizer
@@ -23,7 +22,8 @@ from musicgen.tokenization.chorale_grammar import (
     LastChordOfChorale,
     NoParallels,
 )
-from musicgen.tokenization.constraints import ROOT, TRIAD, Constraint, tonic_pitches
+from musicgen.tokenization.closing import last_tonic
+from musicgen.tokenization.constraints import Constraint
 from musicgen.tokenization.quantization import QuantizationReport, to_grid
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.tokenization.voices import (
@@ -102,15 +102,12 @@ class Chorale(Tokenizer):
     def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
         grammar = self.grammar()
         constraints: list[Constraint] = []
-        if request.ends_on_tonic:
-            start = [request.end_time(prompt) - self.steps_per_beat for prompt in prompts]
-            keys = [final_key(prompt.score) for prompt in prompts]
-            chord, bass = (tonic_pitches(keys, self.pitches, each) for each in (TRIAD, ROOT))
-            of_voices = np.stack([*(NUM_VOICES - 1) * [chord], bass], axis=1)
-            constraints.append(LastChordOfChorale(grammar, np.array(start), of_voices))
         if request.piece.is_whole_piece:
             conditioning = [prompt.kept.conditioning.ids for prompt in prompts]
             constraints.append(KeptTokens(grammar, conditioning))
+        if request.piece.ending == "close":
+            rests = [last_tonic(request, prompt, self.steps_per_beat) for prompt in prompts]
+            constraints.append(LastChordOfChorale(grammar, rests, self.pitches))
         if request.sampling.avoid_parallels:
             constraints.append(NoParallels(grammar))
         return constraints

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
+from musicgen.tokenization.closing import LastTonic
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, latest
@@ -20,6 +21,9 @@ LEADING = [
     for number in range(1, 2**NUM_VOICES - 1)
 ]
 """The sets of voices that may lead, in the order of their tokens; the first is the soprano."""
+
+THIRDS = (3, 4)
+"""Semitones of the minor and the major third."""
 
 RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
 
@@ -216,21 +220,54 @@ class NoParallels(Constraint):
 
 
 class LastChordOfChorale(Constraint):
-    """From a frame on all voices sing, on the pitches of a chord.
+    """From a frame on all voices sing, on the pitches of a tonic chord, the bass its root.
+
+    In a minor key the third may be major (Picardy): the first voice that sings one decides.
+
+    The memory is the number of the prompt, and the semitones of that third; 0: none yet. [B, 2]
 
     Args:
-        start: the frame. [B]
-        chord: the pitches of the vocabulary per voice. [B, num_voices, num_pitches]
+        rests: frame and key of each chord. [B]
+        pitches: the MIDI pitches of the vocabulary.
     """
 
-    def __init__(self, grammar: ChoraleGrammar, start: IntArray, chord: BoolArray) -> None:
-        self.grammar, self.first, self.chord = grammar, start, chord
+    def __init__(self, grammar: ChoraleGrammar, rests: Sequence[LastTonic], pitches: range) -> None:
+        self.grammar = grammar
+        self.first = np.array([rest.step for rest in rests])
+        self.degrees = np.zeros((len(rests), len(pitches)), np.int64)  # semitones above the tonic
+        self.chord = np.ones((len(rests), NUM_VOICES, len(pitches)), bool)
+        for rest, degrees, of_voices in zip(rests, self.degrees, self.chord, strict=True):
+            if rest.key is not None:
+                degrees[:] = (np.array(pitches) - rest.key.tonic) % 12
+                thirds = (4,) if rest.key.major else THIRDS
+                of_voices[:] = np.isin(degrees, (0, *thirds, 7))
+                of_voices[-1] = degrees == 0
+
+    def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
+        return np.stack([np.arange(len(prompts)), np.zeros(len(prompts), np.int64)], axis=1)
+
+    def _place(self, state: ChoraleState, index: IntArray) -> tuple[IntArray, IntArray]:
+        """Return frame and voice of the tokens at an index; the header has index 0. [B] each"""
+        frame, voice = np.divmod(np.maximum(index - 1, 0), NUM_VOICES)
+        arrangements, header = self.grammar.arrangements, state.header
+        is_behind = ~arrangements.leading[header, voice]
+        return frame - is_behind * arrangements.delay[header], voice
+
+    def advance(self, state: ChoraleState, memory: IntArray, tokens: IntArray) -> IntArray:
+        prompt, third = memory.T
+        pitch = self.grammar.pitch[tokens]
+        degree = self.degrees[prompt, pitch]
+        is_last = self._place(state, state.positions[:, 0])[0] >= self.first[prompt]
+        sings_third = is_last & (pitch >= 0) & np.isin(degree, THIRDS)
+        return np.stack([prompt, np.where(sings_third, degree, third)], axis=1)
 
     def allowed(self, state: ChoraleState, memory: IntArray) -> BoolArray:
-        # Frame and voice of the next token: the header has index 0.
-        frame, voice = np.divmod(state.positions[:, 0], NUM_VOICES)
-        is_last = (frame >= self.first[memory])[:, None]
-        mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
-        mask[:, self.grammar.slices["Pitch"]] = self.chord[memory, voice] | ~is_last
+        prompt, third = memory.T
+        frame, voice = self._place(state, state.positions[:, 0] + 1)
+        is_last = (frame >= self.first[prompt])[:, None]
+        degrees = self.degrees[prompt]
+        is_other = np.isin(degrees, THIRDS) & (degrees != third[:, None]) & (third[:, None] > 0)
+        mask = np.ones((len(prompt), len(self.grammar.vocabulary)), bool)
+        mask[:, self.grammar.slices["Pitch"]] = self.chord[prompt, voice] & ~is_other | ~is_last
         mask[:, self.grammar.slices["Silence"]] = ~is_last
         return mask

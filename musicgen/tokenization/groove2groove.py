@@ -11,13 +11,16 @@ import numpy as np
 from musicgen.midi import DEFAULT_VELOCITY, NOTE, TICKS_PER_BEAT, Score, Track, sort_notes
 from musicgen.tokenization.augmentation import Augmentation, Crops, Rng
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.closing import last_tonic
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
 from musicgen.tokenization.groove_grammar import (
     NUM_KEYS,
     STEPS_PER_BEAT,
     GrooveGrammar,
+    LastChordOfGroove,
     LimitedDurations,
     MaxNotes,
+    last_voices,
 )
 from musicgen.tokenization.instruments import find_instrument, instruments_of
 from musicgen.tokenization.quantization import QuantizationReport, nearest_bin, parse_bins
@@ -136,6 +139,11 @@ class Groove2Groove(Tokenizer):
                     of_prompt[number] = track.notes["duration"].max(initial=0)
             longest //= TICKS_PER_BEAT // STEPS_PER_BEAT
             constraints.append(LimitedDurations(grammar, longest))
+        if request.piece.ending == "close":
+            rests = [last_tonic(request, prompt, prompt.bar_length) for prompt in prompts]
+            halves = np.array([prompt.bar_length // 2 for prompt in prompts])
+            voices = last_voices(self.instruments, rests, targets)
+            constraints.insert(0, LastChordOfGroove(grammar, rests, halves, voices))
         return constraints
 
     def find_track(self, track: Track) -> int | None:

@@ -1,13 +1,15 @@
 """The grammar of Groove2Groove as batched masks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from musicgen.tokenization.closing import LastTonic, last_pitches
 from musicgen.tokenization.constraints import Constraint
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, Ids, latest
+from musicgen.tokenization.instruments import BASS_PROGRAMS, Instrument
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
 
 STEPS_PER_BEAT = 12
@@ -186,3 +188,82 @@ class LimitedDurations(Constraint):
 
     def restrict(self, state: GrooveState) -> GrooveState:
         return self.grammar.shorten(state, self.longest)
+
+
+class LastChordOfGroove(Constraint):
+    """The last bar comes to rest on a chord, which begins with the bar.
+
+    Notes outside the chord end there, and no note begins in the second half of the bar.
+
+    Args:
+        rests: grid step at which each chord begins, and its key. [B]
+        halves: grid steps in half of the bar. [B]
+        voices: the voices of the chord, and those of which one must sound. [2, B, num_voices]
+    """
+
+    def __init__(
+        self,
+        grammar: GrooveGrammar,
+        rests: Sequence[LastTonic],
+        halves: IntArray,
+        voices: BoolArray,
+    ) -> None:
+        self.grammar = grammar
+        self.first = np.array([rest.step for rest in rests])
+        self.halves = halves
+        self.chord, self.must_sound = voices
+
+    def allowed(self, state: GrooveState, memory: IntArray) -> BoolArray:
+        grammar, num_voices = self.grammar, self.grammar.num_voices
+        chord, must = self.chord[memory], self.must_sound[memory]
+        time, start = state.time[:, None], self.first[memory, None]
+        is_last, half = time >= start, start + self.halves[memory, None]
+        voices, sounding = np.arange(num_voices), state.ends != 0
+        outside = sounding & ~chord & is_last
+        must_end = outside.any(axis=1, keepdims=True)
+        # Both note-offs and note-ons ascend: none passes over a voice that must end or begin.
+        first_outside = outside.argmax(axis=1)[:, None]
+        must_begin = is_last & must.any(axis=1, keepdims=True)
+        must_begin &= ~(must & sounding).any(axis=1, keepdims=True) & (time == start)
+        last_must = num_voices - 1 - must[:, ::-1].argmax(axis=1)[:, None]
+
+        mask = np.ones((len(memory), len(grammar.vocabulary)), bool)
+        on, off, shift = (mask[:, grammar.slices[x]] for x in ("NoteOn", "NoteOff", "TimeShift"))
+        on &= ~is_last | chord & ~must_end & (time <= half)
+        on &= ~must_begin | (voices <= last_must)
+        off &= ~must_end | (voices <= first_outside)
+        arrival = time - time % STEPS_PER_BEAT + np.arange(1, shift.shape[1] + 1)
+        latest_onset = np.where(sounding.any(axis=1, keepdims=True), NEVER, half)
+        shift &= arrival <= np.where(is_last, latest_onset, start)
+        shift &= ~(must_end | must_begin)
+        mask[:, grammar.eos] = ~must_begin[:, 0]
+        return mask
+
+
+def last_voices(
+    instruments: Sequence[Instrument], rests: Sequence[LastTonic], targets: BoolArray
+) -> BoolArray:
+    """Return the voices of the last chords, and those of which one must sound.
+
+    The bass, and low notes of other instruments, are the tonic. It must sound in the bass, if
+    that is written. Drums always belong to the chord.
+
+    Args:
+        rests: the chords. [B]
+        targets: the instruments that are written. [B, num_instruments]
+
+    Returns:
+        [2, B, num_voices].
+    """
+    keys = [rest.key for rest in rests]
+    triads = last_pitches(keys, range(NUM_KEYS))
+    roots = last_pitches(keys, range(NUM_KEYS), below=NUM_KEYS)
+    is_drum = np.array([each.is_drum for each in instruments])
+    is_bass = np.array([each.program in BASS_PROGRAMS for each in instruments]) & ~is_drum
+    chord = np.where(is_bass[:, None], roots[:, None], triads[:, None]) | is_drum[:, None]
+    has_bass = (targets & is_bass).any(axis=1, keepdims=True)
+    must = np.where(has_bass, targets & is_bass, targets & ~is_drum)
+    must &= np.array([[key is not None] for key in keys])
+    must_sound = must[:, :, None] & roots[:, None]
+    shape = len(rests), len(instruments) * NUM_KEYS
+    return np.stack([chord.reshape(shape), must_sound.reshape(shape)])

@@ -12,15 +12,16 @@ from musicgen.midi.key import find_key
 from musicgen.midi.score import PIANO, is_line
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bar_constraints import (
+    FixedKey,
     KeptSongParts,
     MaxNotesOfParts,
     SongsChords,
     bar_constraints,
-    tonic_chord,
 )
 from musicgen.tokenization.bar_grammar import SongsGrammar
 from musicgen.tokenization.bars import FIFTHS, Events, InBars, sorted_tokens
 from musicgen.tokenization.base import NO_TOKENS, NUM_FOLLOWING_BARS, ConditioningTokens
+from musicgen.tokenization.closing import last_chord
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
 from musicgen.tokenization.grammar import latest
 from musicgen.tokenization.instruments import find_by_words, find_named, instruments_of
@@ -147,13 +148,13 @@ class Songs(InBars):
             conditioning = [prompt.kept.conditioning.ids for prompt in prompts]
             own = [KeptSongParts(grammar, conditioning, targets)]
         if self.chords:
-            asked = [request.progression(prompt) for prompt in prompts]
-            if request.ends_on_tonic:
-                asked = [tonic_chord(prompt, request.end_time(prompt)) for prompt in prompts]
+            asked = [last_chord(request, prompt) for prompt in prompts]
             own.append(SongsChords(grammar, asked, targets, always_chooses=is_whole))
         if max_notes := request.sampling.max_notes:
             own.append(MaxNotesOfParts(grammar, notes_of_each(grammar, max_notes), targets))
-        return bar_constraints(grammar, request, prompts, self.pitches, own)
+        if request.piece.key is not None and not is_whole:
+            own.append(FixedKey(grammar))
+        return bar_constraints(grammar, request, prompts, self.pitches, own, targets)
 
     def find_track(self, track: Track) -> int | None:
         return find_by_words(track, self.instruments, self._words)

@@ -107,11 +107,26 @@ def test_the_model_writes_all_other_bars(score, options, free):
     prompt_bars = options.get("prompt_bars")
     asked = {name: value for name, value in options.items() if name != "prompt_bars"}
     prompt = model.prompt(score, "p", prompt_bars, model.request(**asked))
-    assert num_free(prompt) == free
+    assert num_free(prompt.of_sample(0)) == free
 
 
 def test_a_piano_that_the_file_has_begins_without_one():
     score = tune(upbeat=False)
     score.tracks.append(Track("Piano", notes=notes_from([(480, 96, 50, 80)])))
     model = music_model(SONGS)
-    assert num_free(model.prompt(score, "p", None, model.request(keep="voice"))) == 4
+    prompt = model.prompt(score, "p", None, model.request(keep="voice"))
+    assert num_free(prompt.of_sample(0)) == 4
+
+
+def test_each_sample_has_a_bar_of_its_own():
+    model = music_model(SONGS)
+    pieces = model.generate(tune(), keep="voice", chords="G", num_samples=6)
+    bars = set()
+    for piece in pieces:
+        notes = piano_of(piece)
+        bars.add(tuple(notes["pitch"][notes["onset"] < 480 * 6].tolist()))
+        assert piece.prompt is pieces[0].prompt
+    assert len(bars) >= 3
+    # The first one is that of a request for one sample.
+    (first,) = model.generate(tune(), keep="voice", chords="G")
+    assert np.array_equal(first.tokens, pieces[0].tokens)

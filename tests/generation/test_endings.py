@@ -1,18 +1,35 @@
 """Closed pieces end where the model would begin the next bar, on the tonic chord."""
 
 import numpy as np
+import pytest
 import torch
 
 import musicgen
 from benchmarks.endings import ends_on_tonic, has_pile, last_bar
+from musicgen.composer.bands import compose_band
 from musicgen.data.corpora import BachChorales
+from musicgen.errors import ParameterError
 from musicgen.generation.constraints import EndBy
-from musicgen.midi import TICKS_PER_BEAT, KeySignature, pitched_notes, read
-from musicgen.midi.key import Key, final_key, find_key
-from musicgen.tokenization.bar_constraints import LastChordOfBars, last_pitches
-from musicgen.tokenization.chords import ROOTS
+from musicgen.midi import (
+    TICKS_PER_BEAT,
+    KeySignature,
+    Score,
+    Track,
+    notes_from,
+    pitched_notes,
+    read,
+)
+from musicgen.midi.key import Key, final_key, find_key, last_cadence
+from musicgen.tokenization.chorale_grammar import LastChordOfChorale
+from musicgen.tokenization.chords import ROOTS, chord_index
+from musicgen.tokenization.closing import LastChordOfBars, LastTonic, last_pitches, last_tonic
 from musicgen.tokenization.constraints import tonic_pitches
-from tests.generation.builders import TOKENIZERS
+from tests.generation.builders import TOKENIZERS, music_model
+from tests.tokenizers import frozen_tokenizers
+
+SONGS, BANDS, TOKENIZERS_OF_CHORALES = (
+    frozen_tokenizers()[name] for name in ("songs", "groove2groove_band", "chorale")
+)
 
 
 def test_the_end_has_the_probability_of_going_on():
@@ -89,7 +106,8 @@ def test_a_chorale_ends_on_a_held_tonic_chord():
     model = musicgen.load("bach-chorales")
     pieces = model.generate(scores, prompt_bars=2, bars=2, ending="close", num_samples=3)
     for piece in pieces:
-        assert ends_on_tonic(piece.score, final_key(piece.prompt.score))
+        key = final_key(piece.prompt.score)
+        assert any(ends_on_tonic(piece.score, Key(key.tonic, x)) for x in {key.major, True})
         ends = [
             int((track.notes["onset"] + track.notes["duration"]).max())
             for track in piece.score.tracks
@@ -125,4 +143,131 @@ def test_a_signature_of_c_that_the_notes_contradict_is_none():
     score.key_signatures = [KeySignature(0, 0)]
     prompt = musicgen.load("songs-small").prompt(score, prompt_bars=6)
     assert prompt.score.key_signatures == [KeySignature(0, 0)]
-    assert final_key(prompt.score) == find_key(pitched_notes(prompt.score)) == Key(8, True)
+    assert final_key(prompt.score) == Key(1, True)
+
+
+def score_of(*rows, name="Piano", keys=()):
+    """Rows of (bar, pitches), a bar of 4/4 each."""
+    notes = [(1920 * bar, 1900, pitch, 80) for bar, pitches in rows for pitch in pitches]
+    return Score(480, [Track(name, notes=notes_from(notes))], key_signatures=[*keys])
+
+
+def tune(*pitches):
+    rows = [(480 * i, 470, pitch, 80) for i, pitch in enumerate(pitches)]
+    return Score(480, [Track("Voice", notes=notes_from(rows))])
+
+
+C, G7 = (48, 55, 60, 64, 67), (31, 43, 55, 59, 62, 65, 67)
+A_MINOR = (69, 72, 76, 77, 76, 74, 72, 71, 69, 69, 77, 76, 74, 72, 71, 69)
+
+
+def test_a_long_dominant_is_not_the_tonic():
+    score = score_of((0, C), (1, G7), (2, C))
+    assert find_key(pitched_notes(score)) == Key(7, True)
+    assert final_key(score) == Key(0, True)
+    # The key that tokens find from the notes is no signature.
+    prompt = music_model(SONGS).prompt(score)
+    assert prompt.score.key_signatures == []
+    assert final_key(prompt.score) == Key(0, True)
+
+
+def test_the_last_cadence_tells_the_key():
+    scores = [
+        score_of((0, C), (1, G7), (2, C)),
+        score_of((0, (57, 64)), (1, (52, 56)), (2, (57, 60))),
+    ]
+    found = [last_cadence(pitched_notes(score), 480) for score in scores]
+    assert found == [Key(0, True), Key(9, False)]
+    assert last_cadence(pitched_notes(tune(*A_MINOR)), 480) is None
+
+
+def closing(model, prompt, **options):
+    return model.generate(prompt, bars=2, ending="close", num_samples=2, **options)
+
+
+def classes_at_end(score):
+    """Pitch classes that sound with the last note that begins, the lowest first."""
+    notes = pitched_notes(score)
+    end = notes["onset"] + notes["duration"]
+    sounding = np.sort(notes["pitch"][end > notes["onset"].max()]) % 12
+    return list(dict.fromkeys(sounding.tolist()))
+
+
+def test_a_tune_alone_ends_on_its_tonic():
+    for piece in closing(music_model(SONGS), tune(*A_MINOR), prompt_bars=4):
+        assert classes_at_end(piece.score) == [9]
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_bands_close_on_the_tonic(index):
+    score = compose_band(1000, index, 0)
+    for piece in closing(music_model(BANDS), score, prompt_bars=2):
+        key = final_key(piece.prompt.score)
+        line = piece.prompt.end.tick + 4 * TICKS_PER_BEAT
+        last = piece.score.clip(line, line + 4 * TICKS_PER_BEAT)
+        triad = {(key.tonic + each) % 12 for each in (0, 7, 4 if key.major else 3)}
+        assert {*(pitched_notes(last)["pitch"] % 12).tolist()} <= triad
+        (bass,) = (track.notes for track in last.tracks if track.name == "Bass")
+        assert bass["onset"].min() == 0
+        assert {*(bass["pitch"] % 12).tolist()} == {key.tonic}
+        assert piece.score.notes["onset"].max() <= line + 2 * TICKS_PER_BEAT
+
+
+def test_a_minor_chorale_may_end_in_major_and_has_one_third():
+    tokenizer = TOKENIZERS_OF_CHORALES
+    grammar, index = tokenizer.grammar(), tokenizer.vocabulary.id
+    constraint = LastChordOfChorale(grammar, [LastTonic(0, Key(9, False))], tokenizer.pitches)
+    start = grammar.start(np.array([[index("BOS")]]))
+    memory = constraint.start(start, [None])
+    pitches = grammar.slices["Pitch"]
+
+    def sung(state, memory):
+        mask = constraint.allowed(state, memory)[0, pitches]
+        return {(pitch % 12) for pitch, may in zip(tokenizer.pitches, mask, strict=True) if may}
+
+    assert sung(start, memory) == {9, 0, 1, 4}
+    for third, other in ((60, 1), (61, 0)):
+        token = np.array([pitches.start + third - tokenizer.pitches.start])
+        state = grammar.advance(start, token)
+        assert sung(state, constraint.advance(state, memory, token)) == {9, 0, 1, 4} - {other}
+
+
+@pytest.mark.parametrize("ending", ["open", "close"])
+def test_the_last_note_of_a_kept_tune_is_the_tonic_above_its_root(ending):
+    pieces = music_model(SONGS).generate(tune(*A_MINOR), keep="voice", ending=ending, num_samples=2)
+    for piece in pieces:
+        assert piece.score.tracks[0].notes["pitch"].tolist() == [*A_MINOR]
+        bass, *others = classes_at_end(piece.score)
+        assert bass == 9
+        assert {*others} <= {0, 4}
+
+
+def test_a_kept_tune_that_ends_elsewhere_closes_only_if_asked():
+    score, model = tune(*A_MINOR[:-1], 76), music_model(SONGS)
+    rests = []
+    for ending in ("open", "close"):
+        request = model.request(keep="voice", ending=ending)
+        rests.append(last_tonic(request, model.prompt(score, request=request), 48))
+    assert rests == [LastTonic(), LastTonic(180, Key(9, False))]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "fifths"), [("F#m", Key(6, False), 3), ("Eb", Key(3, True), -3)]
+)
+def test_a_new_piece_is_in_the_key_that_is_asked_for(name, key, fifths):
+    model, tonic = music_model(SONGS), f"{ROOTS[key.tonic]}_{'M' if key.major else 'm'}"
+    for ending in ("open", "close"):
+        for piece in model.generate(None, key=name, bars=4, ending=ending, num_samples=2):
+            chords = {m.tick: chord_index(m.text) for m in piece.score.markers}
+            assert chords[0] == chords[3 * 4 * TICKS_PER_BEAT] == chord_index(tonic)
+            assert piece.score.key_signatures == [KeySignature(0, fifths, not key.major)]
+            mode = b"\xff\x59\x02" + bytes([fifths % 256, not key.major])
+            assert mode in piece.midi_file().data
+            if ending == "close":
+                triad = {(key.tonic + each) % 12 for each in (0, 7, 4 if key.major else 3)}
+                assert {*classes_at_end(piece.score)} <= triad
+
+
+def test_a_key_with_a_prompt_says_the_key_of_the_prompt():
+    with pytest.raises(ParameterError, match=r"example\.mid is in C major"):
+        music_model(SONGS).generate("example.mid", key="F#m", prompt_bars=4)

@@ -110,14 +110,17 @@ class BarGrammar extends Grammar {
     const ofPart = this.hasChords ? barEnd - 1 : barStart;
     const [due, chord] = this.nextChord(hasParts && !inChords ? ofPart : time);
     const isComplete = due >= Math.min(barEnd, this.limit);
+    const first = this.progression[0][0]; // before it within a bar the model chooses, too
+    const isEarly = inChords && time < first && first < NO_LIMIT;
     const restrict = (family, test) => {
       const [first, stop] = families[family] ?? [0, 0];
       for (let token = first; token < stop; token++) if (!test(token - first)) mask[token] = 0;
     };
-    restrict("Chord", (rank) => rank === chord && due === time);
+    restrict("Chord", (rank) => isEarly || (rank === chord && due === time));
     for (const family of ["Bar", "EOS"]) restrict(family, () => isComplete);
     if (hasParts) {
-      restrict("Beat", (rank) => !inChords || barStart + rank === due);
+      const comes = (beat) => beat === due || (isEarly && beat < first);
+      restrict("Beat", (rank) => !inChords || comes(barStart + rank));
       restrict("Part", (part) => this.isChords(part) !== isComplete);
       return;
     }

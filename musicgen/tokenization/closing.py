@@ -1,0 +1,191 @@
+"""How pieces end: where the last chord begins, its key, and its notes in tokens of bars."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from musicgen.midi import TICKS_PER_BEAT, pitched_notes
+from musicgen.midi.key import Key, final_key, named_key
+from musicgen.tokenization.bar_grammar import BarGrammar, BarState
+from musicgen.tokenization.chords import ROOTS, chord_index
+from musicgen.tokenization.constraints import ROOT, TRIAD, Constraint, tonic_pitches
+from musicgen.tokenization.grammar import NEVER, BoolArray
+from musicgen.tokenization.vocabulary import IntArray
+
+BASS = 48
+"""Pitches below C3 are the tonic: it is the lowest note of 96 of 100 last chords of songs."""
+MIDDLE = 60
+"""Other notes of the chord below C4 begin only above a tonic that sounds: no C/E."""
+
+
+class LastTonic(NamedTuple):
+    """The tonic chord at the end of a piece.
+
+    Attributes:
+        step: the grid step at which it begins; NEVER: the end is left to the model.
+        key: None: of any notes.
+    """
+
+    step: int = NEVER
+    key: Key | None = None
+
+
+def last_tonic(request: Any, prompt: Any, length: int) -> LastTonic:
+    """Return the chord on which the continuation of a prompt comes to rest.
+
+    Closed pieces do, unless their chords are given; and so do pieces with kept parts whose last
+    note is the tonic.
+
+    Args:
+        request: a `GenerationRequest`.
+        length: grid steps of the chord, at the end of the last bar; with kept parts it begins with
+            their last note.
+    """
+    piece, closes = request.piece, request.piece.ending == "close"
+    if piece.progression is not None:
+        return LastTonic()
+    if prompt.kept is not None:
+        return _below_last_note(piece, prompt, closes)
+    if not closes:
+        return LastTonic()
+    return LastTonic(request.end_time(prompt) - length, _key(piece, prompt))
+
+
+def _key(piece: Any, prompt: Any) -> Key | None:
+    """Return the key that is asked for, else that of the prompt; a number asks for a major key."""
+    return final_key(prompt.score) if piece.key is None else named_key(piece.key)
+
+
+def _below_last_note(piece: Any, prompt: Any, closes: bool) -> LastTonic:
+    """Return the chord below the last note of kept parts, see `last_tonic`."""
+    notes, kept = pitched_notes(prompt.score), prompt.kept
+    key = _key(piece, prompt)
+    is_to_end = kept.span[1] == np.inf and not len(kept.progression)
+    if key is None or not is_to_end:
+        return LastTonic()
+    onset = int(notes["onset"].max())
+    last = int(notes["pitch"][notes["onset"] == onset].max()) % 12
+    if not closes and last != key.tonic:
+        return LastTonic()
+    return LastTonic(onset * prompt.tokenizer.steps_per_beat // TICKS_PER_BEAT, key)
+
+
+def last_chord(request: Any, prompt: Any) -> IntArray:
+    """Return grid step and index in `CHORDS` of the chords that are asked for. [N, 2]
+
+    They are those of the request, else the tonic chord at the end.
+
+    Pieces from nothing in a key that is asked for end on it even if they are not closed, after a
+    bar of its dominant seventh.
+    """
+    rest, end = last_tonic(request, prompt, prompt.bar_length), request.end_time(prompt)
+    asked = None if prompt.kept or end is None else request.piece.tonic
+    if asked is not None:
+        rest = LastTonic(end - prompt.bar_length, asked)
+    chord = tonic_index(rest.key)
+    if chord is None:
+        progression: IntArray = request.progression(prompt)
+        return progression
+    chords: list[tuple[int, int | None]] = [(rest.step, chord)]
+    if asked is not None and rest.step >= 2 * prompt.bar_length:
+        dominant = chord_index(f"{ROOTS[(asked.tonic + 7) % 12]}_7")
+        chords.insert(0, (rest.step - prompt.bar_length, dominant))
+    return np.array(chords)
+
+
+def tonic_index(key: Key | None) -> int | None:
+    """Return the index in `CHORDS` of the tonic chord of a key; None without a key."""
+    return key and chord_index(f"{ROOTS[key.tonic]}_{'M' if key.major else 'm'}")
+
+
+def last_pitches(keys: Sequence[Key | None], pitches: range, below: int = BASS) -> BoolArray:
+    """Return which MIDI pitches may be in the last chord, [B, num_pitches], see `tonic_pitches`.
+
+    Args:
+        below: pitches below this one are the tonic.
+    """
+    roots, triads = (tonic_pitches(keys, pitches, each) for each in (ROOT, TRIAD))
+    return np.where(np.array(pitches) < below, roots, triads)
+
+
+class LastChordOfBars(Constraint):
+    """The piece comes to rest on a chord: all notes that sound belong to it, and one begins.
+
+    Earlier notes outside the chord end when it begins. Without kept parts no note begins in the
+    second half of the bar; the probability of such notes is added to that of the next part and of
+    the end, as in `EndBy`. With kept parts, their notes stay as they are.
+
+    Args:
+        start: grid step at which the chord begins; NEVER: there is none. [B]
+        chord: the pitches of the vocabulary that belong to the chord. [B, num_pitches]
+        roots: those of its root. [B, num_pitches]
+        lowest: those that may begin without a tonic below them. [B, num_pitches]
+        targets: the parts that are written below kept ones; None: no part is kept. [B, num_parts]
+    """
+
+    def __init__(
+        self,
+        grammar: BarGrammar,
+        start: IntArray,
+        chord: BoolArray,
+        roots: BoolArray | None = None,
+        lowest: BoolArray | None = None,
+        targets: BoolArray | None = None,
+    ) -> None:
+        self.grammar, self.first, self.chord, self.targets = grammar, start, chord, targets
+        self.roots = chord if roots is None else roots
+        self.lowest = chord if lowest is None else lowest
+        self._may_be_last = grammar.of_families("Duration", "Drum")
+        self._lengths = grammar.durations / grammar.unit  # in grid steps
+        self._is_beat = grammar.of_families("Beat")
+        self._ends_part = grammar.of_families("Part", "EOS")
+
+    def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
+        start, chord, slices = self.first[memory, None], self.chord[memory], self.grammar.slices
+        is_last = state.time[:, None] >= start
+        mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
+        mask[:, slices["Pitch"]] = chord & self._above_root(state, memory) | ~is_last
+        pitch = np.clip(state.pitch, 0, chord.shape[1] - 1)
+        in_chord = np.take_along_axis(chord, pitch[:, None], axis=1)
+        ends = state.time[:, None] + self._lengths
+        mask[:, slices["Duration"]] = in_chord | (ends <= start) | is_last
+        if self.targets is not None:
+            return self._below_kept(state, memory, mask)
+        mask[:, slices["EOS"]] = self._may_be_last[state.last][:, None] | ~is_last
+        half = (state.bar_end - state.bar_start)[:, None] / 2
+        mask[:, slices["Beat"]] = (self.grammar.ranks["Beat"] <= half) | ~is_last
+        return mask
+
+    def _above_root(self, state: BarState, memory: IntArray) -> BoolArray:
+        """Return the pitches that may begin above the notes that sound. [B, num_pitches]"""
+        lowest = self.lowest[memory]
+        sounding = state.ends.reshape(len(memory), -1, lowest.shape[1]).max(axis=1)
+        is_root = (sounding > state.time[:, None] * self.grammar.unit) & self.roots[memory]
+        return lowest | np.logical_or.accumulate(is_root, axis=1)
+
+    def _below_kept(self, state: BarState, memory: IntArray, mask: BoolArray) -> BoolArray:
+        """Return the mask [B, V] without limits on kept parts; a target part sounds the root."""
+        assert self.targets is not None
+        targets, start = self.targets[memory], self.first[memory]
+        part = np.maximum(state.part, 0)[:, None]
+        is_kept = ~np.take_along_axis(targets, part, axis=1)[:, 0] & (state.part >= 0)
+        mask[is_kept] = True
+        ends = state.ends.reshape(len(memory), len(self.grammar.is_drum), -1)
+        ends = np.where(self.roots[memory][:, None], ends, 0).max(axis=2)
+        is_silent = ~((ends > start[:, None] * self.grammar.unit) & targets).any(axis=1)
+        mask[is_silent & (state.bar_end > start), self.grammar.slices["Bar"]] = False
+        return mask
+
+    def redirect(self, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:
+        is_last = (state.bar_end >= state.limit) & (self.targets is None)
+        if not is_last.any():
+            return logits
+        is_late = self._is_beat & self.grammar.allowed(state).numpy() & is_last[:, None]
+        is_late = torch.from_numpy(is_late) & ~allowed
+        ends = allowed & torch.from_numpy(self._ends_part)
+        late, end = (logits.masked_fill(~x, -torch.inf).logsumexp(1) for x in (is_late, ends))
+        more = torch.where(end.isfinite(), torch.logaddexp(end, late) - end, 0.0)
+        return torch.where(ends, logits + more[:, None], logits)
