@@ -311,10 +311,10 @@ def bar_constraints(
         lines = np.array([[is_line(pitched_notes(prompt.score))] for prompt in prompts])
         lines &= not is_whole  # a tune alone ends on the tonic
         roots = last_pitches(keys, pitches, below=pitches.stop)
-        pitches_of = [
-            np.where(lines, roots, last_pitches(keys, pitches, below)) for below in (BASS, MIDDLE)
-        ]
-        chord, lowest = pitches_of
+        chord, lowest = (
+            np.where(lines, roots, last_pitches(keys, pitches, below))
+            for below in (BASS, pitches.stop if is_whole else MIDDLE)
+        )
         kept_targets = targets if is_whole else None
         last = LastChordOfBars(grammar, starts, chord, roots, lowest, kept_targets)
         constraints.insert(int(is_whole), last)  # kept parts have priority

@@ -114,9 +114,9 @@ def last_pitches(keys: Sequence[Key | None], pitches: range, below: int = BASS) 
 class LastChordOfBars(Constraint):
     """The piece comes to rest on a chord: all notes that sound belong to it, and one begins.
 
-    Earlier notes outside the chord end when it begins. Without kept parts no note begins in the
-    second half of the bar; the probability of such notes is added to that of the next part and of
-    the end, as in `EndBy`. With kept parts, their notes stay as they are.
+    Earlier notes that are not among `lowest` end when it begins. Without kept parts no note begins
+    in the second half of the bar; the probability of such notes is added to that of the next part
+    and of the end, as in `EndBy`. With kept parts, their notes stay as they are.
 
     Args:
         start: grid step at which the chord begins; NEVER: there is none. [B]
@@ -149,9 +149,9 @@ class LastChordOfBars(Constraint):
         mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
         mask[:, slices["Pitch"]] = chord & self._above_root(state, memory) | ~is_last
         pitch = np.clip(state.pitch, 0, chord.shape[1] - 1)
-        in_chord = np.take_along_axis(chord, pitch[:, None], axis=1)
+        may_go_on = np.take_along_axis(self.lowest[memory], pitch[:, None], axis=1)
         ends = state.time[:, None] + self._lengths
-        mask[:, slices["Duration"]] = in_chord | (ends <= start) | is_last
+        mask[:, slices["Duration"]] = may_go_on | (ends <= start) | is_last
         if self.targets is not None:
             return self._below_kept(state, memory, mask)
         mask[:, slices["EOS"]] = self._may_be_last[state.last][:, None] | ~is_last

@@ -83,6 +83,21 @@ def test_a_part_that_would_go_on_in_the_second_half_of_the_last_bar_is_over():
     assert constraint.redirect(earlier, logits, allowed) is logits
 
 
+def test_a_third_below_the_middle_is_not_held_into_the_last_chord():
+    tokenizer = TOKENIZERS["remi"]
+    grammar, index = tokenizer.grammar(), tokenizer.vocabulary.id
+    chord, lowest = (last_pitches([Key(0, True)], tokenizer.pitches, x) for x in (48, 60))
+    constraint = LastChordOfBars(grammar, np.array([16]), chord, lowest=lowest)
+    longest = {}
+    for pitch in (48, 52, 62, 64):
+        names = ["Bar", "Beat_8", f"Pitch_{pitch}", "Velocity_64"]
+        state = grammar.start(np.array([[index(name) for name in names]]))
+        mask = constraint.allowed(state, np.arange(1))[0, grammar.slices["Duration"]]
+        longest[pitch] = (grammar.durations[mask] / grammar.unit).max()
+    last = (grammar.durations / grammar.unit).max()
+    assert longest == {48: last, 52: 8, 62: 8, 64: last}
+
+
 def test_notes_do_not_pile_up_at_the_end_and_the_last_chord_is_the_tonic():
     model = musicgen.load("songs-small")
     options = {"prompt_bars": 4, "bars": 1, "ending": "close", "batch_size": 48}
