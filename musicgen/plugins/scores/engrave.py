@@ -1,24 +1,30 @@
-"""Verovio in a process of its own, since damaged scores crash it: python engrave.py FORMAT EXPAND.
+"""Verovio in a process of its own, since damaged scores crash it; see `Engraver`.
 
-It reads a score in MEI or Humdrum, and writes, in JSON, MEI without ornaments and its events.
+Each line that it reads is a score in MEI or Humdrum, its format, and whether to expand repeats. For
+each it writes a line, in JSON: MEI without ornaments, and its events.
 """
 
+import ctypes
 import json
 import os
 import re
+import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from fractions import Fraction
 from itertools import count
-from typing import Any
+from math import ceil
+from typing import Any, TextIO
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import verovio
 
-MAX_MEMORY, MAX_CPU = 2**31, 60  # bytes, and seconds: a sonata takes seven
+MAX_MEMORY = 2**31  # bytes
+MAX_CPU = 60  # seconds of a score: a sonata takes seven
 _ID = "{http://www.w3.org/XML/1998/namespace}id"
 _LONGEST_CHAIN = 8  # of copies of copies
 _EVENTS = ("note", "chord", "rest", "space")
@@ -220,15 +226,39 @@ def expand_sections(text: str, expand: str) -> str:
     return "\n".join([*lines[: labels[0]], *chosen, *lines[last:]]) + "\n"
 
 
-if __name__ == "__main__":
-    with suppress(ImportError, ValueError):  # where the system has no such limits
+def limit_process() -> None:
+    """Limit the memory of this process, and let it end with its parent, where the system can."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    with suppress(ImportError, ValueError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-        resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU, MAX_CPU))
+
+
+def limit_time() -> None:
+    """Limit the time that this process takes from now on, where the system can."""
+    with suppress(ImportError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (ceil(time.process_time()) + MAX_CPU, most))
+
+
+def serve(requests: Iterable[bytes], output: TextIO) -> None:
+    """Engrave scores, and write a line for each."""
+    for request in requests:
+        limit_time()
+        text, form, expand = json.loads(request)
+        text = expand_sections(text, expand) if form == "humdrum" else text
+        output.write(json.dumps(engrave(text, form, expand)) + "\n")
+        output.flush()
+
+
+if __name__ == "__main__":
+    limit_process()
     verovio.enableLog(verovio.LOG_OFF)
-    output = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # its parser of **kern prints notes of its own
-    music, name, repeats = sys.stdin.buffer.read().decode(), sys.argv[1], sys.argv[2]
-    music = expand_sections(music, repeats) if name == "humdrum" else music
-    json.dump(engrave(music, name, repeats), output)
+    serve(sys.stdin.buffer, replies)

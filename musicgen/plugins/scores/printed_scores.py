@@ -1,10 +1,7 @@
 """Files of printed scores in MusicXML, Humdrum **kern, MEI or ABC, read as `Score`s."""
 
 import html
-import json
 import re
-import subprocess
-import sys
 import zipfile
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -21,6 +18,7 @@ from musicgen.midi.score import Score
 from musicgen.plugins.scores.abc_fields import split_tunes
 from musicgen.plugins.scores.abc_tunes import read_tune
 from musicgen.plugins.scores.bars_and_repeats import MAX_BARS
+from musicgen.plugins.scores.engraver import engraver
 from musicgen.plugins.scores.mei import read_mei
 from musicgen.plugins.scores.musicxml import read_musicxml
 from musicgen.plugins.scores.sheet import Sheet
@@ -28,9 +26,6 @@ from musicgen.text import pluralize
 
 MAX_BYTES = 2**25
 """Of a score, unzipped: of the songs in public corpora, the longest have a tenth."""
-
-MAX_SECONDS = 120
-"""The longest wait for the process that engraves a score; see `engrave` for its other limits."""
 
 MAX_DEPTH = 200
 """Of XML. Scores nest a tenth of it; trees without end exhaust Python."""
@@ -156,18 +151,8 @@ def _engrave(text: str, is_kern: bool, repeats: bool) -> Sheet:
     """
     if find_spec("verovio") is None:
         raise UserError("MEI and Humdrum need verovio; run: pip install -e '.[scores]'")
-    program = Path(__file__).with_name("engrave.py")
-    options = "humdrum" if is_kern else "mei", "expandAlways" if repeats else "expandNever"
-    command = [sys.executable, "-P", str(program), *options]
-    try:
-        done = subprocess.run(
-            command, input=text.encode(), capture_output=True, timeout=MAX_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"engraving it takes more than {MAX_SECONDS} seconds") from None
-    if done.returncode:
-        raise ValueError("damaged")
-    mei, events = json.loads(done.stdout)
+    form, expand = "humdrum" if is_kern else "mei", "expandAlways" if repeats else "expandNever"
+    mei, events = engraver().engrave(text, form, expand)
     sheet = read_mei(ElementTree.fromstring(mei), events)
     num_movements = len(re.findall(r"<mdiv\b", text))
     if num_movements > 1:
