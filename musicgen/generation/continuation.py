@@ -12,8 +12,9 @@ from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.generation.prompt import NEW_PIECE, KeptParts, Prompt, tracks_with_notes
 from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track, dumps, extend, loads
-from musicgen.midi.extension import PedalBar, find_parts
+from musicgen.midi.extension import PedalBar
 from musicgen.midi.io import Soundfont, to_library
+from musicgen.midi.part_sharing import UNISON, share_notes, silent_parts
 from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import IntArray, sort_notes
 from musicgen.text import pluralize
@@ -124,28 +125,65 @@ class Continuation:
 
     def _silent_notice(self) -> str:
         """Return one line if parts that play in the prompt, or in its piece, have no new notes."""
-        prompt, new, score = self.prompt, self.new_score, self.score
-        playing = tracks_with_notes(prompt.piece)
-        expected = tracks_with_notes(prompt.score)
-        if prompt.kept is not None:  # the target parts that do not rest in these bars of the piece
-            here = tracks_with_notes(prompt.piece.clip(prompt.end.tick, score.end + 1))
-            expected = [i for i in prompt.targets if i in here or i not in playing]
-        # A note from before may go on for a bar, or to the end.
-        sounds_until = min(prompt.end.tick + 4 * TICKS_PER_BEAT, score.end)
-        sounds_until = max(prompt.end.tick + 1, sounds_until)
-        silent = [
-            score.tracks[i].name
-            for i in expected
-            if not len(new.tracks[i].notes)
-            and replace(score, tracks=[score.tracks[i]]).end < sounds_until
-        ]
-        if not silent and (new.num_notes or expected):
+        prompt = self.prompt
+        if prompt.kept is None:
+            silent = self._silent_parts()
+            is_expected = bool(tracks_with_notes(prompt.score))
+        else:
+            silent = self._silent_targets(prompt.kept)
+            is_expected = bool(self._expected_targets())
+        if not silent and (self.new_score.num_notes or is_expected):
             return ""
         notice = f"no notes for {', '.join(silent)}" if silent else "no notes"
         is_from_start = prompt.kept is not None and prompt.kept.span == (0, np.inf)
+        playing = tracks_with_notes(prompt.piece)
         if is_from_start and any(target in playing for target in prompt.targets):
             notice += "; prompt_bars=8 keeps first bars of these parts, to go on from"
         return notice
+
+    def _silent_parts(self) -> list[str]:
+        """Return the names of the written file's parts that play in the prompt alone."""
+        written = self.midi_file()
+        end, ticks_per_beat = written.prompt_end, written.score.ticks_per_beat
+        # A note from before may go on for a bar, or to the end.
+        sounds_until = max(end + 1, min(end + 4 * ticks_per_beat, written.score.end))
+        return silent_parts(written.data, end, sounds_until)
+
+    def _expected_targets(self) -> list[int]:
+        """Return the target parts that do not rest in these bars of the piece."""
+        prompt = self.prompt
+        playing = tracks_with_notes(prompt.piece)
+        here = tracks_with_notes(prompt.piece.clip(prompt.end.tick, self.score.end + 1))
+        return [i for i in prompt.targets if i in here or i not in playing]
+
+    def _silent_targets(self, kept: KeptParts) -> list[str]:
+        """Return the names of the target parts that have no new notes, or of their tracks."""
+        score, new, end = self.score, self.new_score, self.prompt.end.tick
+        sounds_until = max(end + 1, min(end + 4 * TICKS_PER_BEAT, score.end))
+        silent = list[str]()
+        for i in self._expected_targets():
+            if len(new.tracks[i].notes):
+                silent += self._silent_tracks(kept, i)
+            elif replace(score, tracks=[score.tracks[i]]).end < sounds_until:
+                silent.append(score.tracks[i].name)
+        return silent
+
+    def _silent_tracks(self, kept: KeptParts, index: int) -> list[str]:
+        """Return the names of tracks of a target part that play in these bars of the source alone.
+
+        Tracks of one name are one, as are those before and after a change of program.
+        """
+        first, end = kept.span
+        here, playing = list[str](), set[str]()
+        for place, notes in self._shares(kept, index):
+            if place is not None:
+                track = kept.source.tracks[place]
+                name, onset = track.name or f"track {place + 1}", track.notes["onset"]
+                if ((onset >= first) & (onset < end)).any():
+                    here.append(name)
+                if len(notes):
+                    playing.add(name)
+        return [name for name in dict.fromkeys(here) if name not in playing]
 
     def midi_file(self, keep_prompt: KeepPrompt = "original") -> WrittenFile:
         """Return the piece, prompt included, as a MIDI file.
@@ -253,20 +291,26 @@ class Continuation:
         If several tracks have one part, the notes go to those that have played like them.
         """
         unchanged = kept.unchanged
-        roles, tracks = np.array(kept.conditioning.roles, dtype=object), [*unchanged.tracks]
-        played = [track.notes for track in kept.source.tracks]
+        tracks = [*unchanged.tracks]
         for index in kept.targets:
-            target = self.score.tracks[index]
-            notes = self._source_notes(target.notes, kept)
-            places = np.flatnonzero(roles == index).tolist()
-            if not places and len(notes):
-                tracks.append(replace(target, notes=notes))
-            part = find_parts(notes, [played[place] for place in places or [0]])
-            for number, place in enumerate(places):
-                track = tracks[place]
-                added = np.concatenate([track.notes, notes[part == number]])
-                tracks[place] = replace(track, notes=sort_notes(added))
+            for place, notes in self._shares(kept, index):
+                if place is not None:
+                    track = tracks[place]
+                    added = np.concatenate([track.notes, notes])
+                    tracks[place] = replace(track, notes=sort_notes(added))
+                elif len(notes):
+                    tracks.append(replace(self.score.tracks[index], notes=notes))
         return replace(unchanged, tracks=tracks)
+
+    def _shares(self, kept: KeptParts, index: int) -> list[tuple[int | None, NoteArray]]:
+        """Return the source's tracks of a target part with their new notes; None: a new track."""
+        notes, source = self._source_notes(self.score.tracks[index].notes, kept), kept.source
+        places = [i for i, role in enumerate(kept.conditioning.roles) if role == index]
+        if not places:
+            return [(None, notes)]
+        played = [source.tracks[place].notes for place in places]
+        shares = share_notes(notes, played, source.ticks_per_beat * UNISON)
+        return [*zip(places, shares, strict=True)]
 
     def _source_notes(self, decoded: NoteArray, kept: KeptParts) -> NoteArray:
         """Return the new ones of the decoded notes, in ticks of the source score."""

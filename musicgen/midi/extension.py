@@ -21,7 +21,8 @@ from musicgen.midi.events import (
     number_bytes,
 )
 from musicgen.midi.io import SLOWEST, open_events
-from musicgen.midi.score import NOTE, IntArray, NoteArray, Score, Track, names_drums
+from musicgen.midi.part_sharing import UNISON, share_notes
+from musicgen.midi.score import NOTE, IntArray, Score, Track, names_drums
 from musicgen.midi.tracks import (
     CENTRE,
     LEVELS,
@@ -36,14 +37,6 @@ from musicgen.midi.tracks import (
 
 MIN_TICKS_PER_BEAT = 24
 """Coarser files cannot hold the rhythms of a continuation."""
-
-_ALONE, _TOP, _INNER, _BOTTOM = range(4)  # places of a note among those that begin with it
-_LENGTHS = 64  # half octaves of durations in ticks
-# Widths of the kernels in semitones and half octaves, and the weight of notes in another place:
-# of several tried, the nearest to the true parts of 92 songs of POP909 (77% of notes; 60% go to the
-# right part if one takes all).
-_WIDTHS = 2.0, 0.7
-_OTHER_PLACE = 0.05
 
 OFF, OTHER, ON = range(3)  # the order of events at one tick
 _LONGEST_DELTA = 2**28 - 1  # a longer delta time has no bytes
@@ -135,7 +128,7 @@ def extend(
     - Notes that sound at `end` keep their length for `sustain` ticks at most, and end earlier if
       `music` strikes them again. Notes without a note-off, pedals and pitch bends end at `end`.
     - Volume and expression return to the values that the last note before `end` had.
-    - New notes go to the part (track and channel) that has their role; `find_parts` chooses from
+    - New notes go to the part (track and channel) that has their role; `share_notes` chooses from
       several. Without one they go to a new track on a free channel: format 0 becomes format 1.
 
     Args:
@@ -163,7 +156,8 @@ def extend(
         return end + (2 * ticks * file.ticks_per_beat + beat) // (2 * beat)
 
     music = replace(music.moved(move), ticks_per_beat=file.ticks_per_beat)
-    placed = _place(music.tracks, file_tracks, find_track, end, programs or {})
+    near = file.ticks_per_beat * UNISON
+    placed = _place(music.tracks, file_tracks, find_track, end, programs or {}, near)
     struck = _first_onsets(placed)
     for file_track in file_tracks:
         _go_on(file_track, (cut, end), whole, sustain, struck)
@@ -297,6 +291,7 @@ def _place(
     find_track: Callable[[Track], int | None],
     end: int,
     new_programs: Mapping[int, int],
+    near: float,
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
     programs = {(t.whole.port, c): p for t in file_tracks for c, p in t.programs.items()}
@@ -325,9 +320,8 @@ def _place(
             for file_track, channel in found[index]:
                 file_track.add(end, OTHER, (0xC0 | channel, new_programs[index]))
         known = [np.array(each.notes_of(channel), NOTE) for each, channel in found[index]]
-        part_of = find_parts(track.notes, known)
-        for number, part in enumerate(found[index]):
-            placed.append((replace(track, notes=track.notes[part_of == number]), part))
+        for part, notes in zip(found[index], share_notes(track.notes, known, near), strict=True):
+            placed.append((replace(track, notes=notes), part))
     return placed
 
 
@@ -361,38 +355,3 @@ def _parts_of(track: Track, parts: Sequence[_Part]) -> Sequence[_Part]:
     named = [part for part in parts if part[0].name.strip().lower() == name]
     matches = named or parts
     return matches if len(matches) == 1 else ()
-
-
-def find_parts(notes: NoteArray, parts: Sequence[NoteArray]) -> IntArray:
-    """Return the number of the part that plays each note, by what the parts played before. [N]
-
-    A note goes to the part with the most notes like it: of similar pitch and duration, in the same
-    place of the chord (alone, top, inner, bottom). Exponential kernels smooth the number of notes
-    of each part by place, pitch and duration (kernel density classification, as in Hastie et al.
-    2009, section 6.6).
-
-    Args:
-        parts: their notes, which may be none, in the ticks of `notes`.
-    """
-    part = np.repeat(np.arange(len(parts)), [len(each) for each in parts])
-    counts = np.zeros((len(parts), 4, 128, _LENGTHS))
-    np.add.at(counts, (part, *_features(np.concatenate(parts))), 1)
-    pitch_kernel, length_kernel = (
-        np.exp(-np.abs(np.subtract.outer(np.arange(size), np.arange(size))) / width)
-        for size, width in zip((128, _LENGTHS), _WIDTHS, strict=True)
-    )
-    fits = pitch_kernel @ counts @ length_kernel
-    fits += _OTHER_PLACE * fits.sum(axis=1, keepdims=True)
-    place, pitch, length = _features(notes)
-    return fits[:, place, pitch, length].argmax(axis=0)
-
-
-def _features(notes: NoteArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return place, pitch and half octave of the duration of each note. [N] each"""
-    order = np.lexsort((notes["pitch"], notes["onset"]))
-    begins = np.diff(notes["onset"][order], prepend=-1) > 0
-    ends = np.append(begins[1:], np.ones(len(begins[:1]), bool))
-    place = np.empty(len(notes), np.int64)
-    place[order] = np.select([begins & ends, ends, begins], [_ALONE, _TOP, _BOTTOM], _INNER)
-    length = np.round(2 * np.log2(np.maximum(notes["duration"], 1))).astype(np.int64)
-    return place, notes["pitch"], np.minimum(length, _LENGTHS - 1)

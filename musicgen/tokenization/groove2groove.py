@@ -154,12 +154,18 @@ class Groove2Groove(Tokenizer):
         report = in_whole_bars(score, STEPS_PER_BEAT, lambda signature: bar_length)
         report.end = self.max_beats * STEPS_PER_BEAT, f"beat {self.max_beats}"
         found = [self.find_track(track) for track in report.score.tracks]
-        notes, instrument = report.numbered_notes(found, "notes of tracks without an instrument")
+        notes, instrument, track = report.numbered_notes(
+            found, "notes of tracks without an instrument"
+        )
         report.round(notes["onset"], instrument)
         onset, duration, inside = report.notes_inside(notes)
         voice = (notes["pitch"] + instrument * NUM_KEYS)[inside]
         voice, onset, duration, velocity = report.remove_overlaps(
-            voice, onset, duration, nearest_bin(notes["velocity"][inside], self.velocities)
+            voice,
+            onset,
+            duration,
+            nearest_bin(notes["velocity"][inside], self.velocities),
+            track[inside],
         )
         longest = self._max_durations[voice]
         report.clip("notes longer than the maximum", onset[duration > longest])

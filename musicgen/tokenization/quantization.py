@@ -213,8 +213,8 @@ class QuantizationReport:
 
     def numbered_notes(
         self, numbers: Sequence[int | None], others: str
-    ) -> tuple[NoteArray, IntArray]:
-        """Return the notes of the tracks that have a number, and the number of each. [N]
+    ) -> tuple[NoteArray, IntArray, IntArray]:
+        """Return the notes of the tracks that have a number, their numbers and tracks. [N] each
 
         Args:
             numbers: of each track; None: its notes are dropped.
@@ -222,15 +222,15 @@ class QuantizationReport:
         """
         sizes = [len(track.notes) for track in self.score.tracks]
         of_tracks = np.array([-1 if number is None else number for number in numbers], np.int64)
-        notes, number = self.score.notes, np.repeat(of_tracks, sizes)
-        known = number >= 0
+        notes, track = self.score.notes, np.repeat(np.arange(len(sizes)), sizes)
+        known = of_tracks[track] >= 0
         self.drop(others, self.grid(notes["onset"][~known]))
-        return notes.compress(known), number[known]
+        return notes.compress(known), of_tracks[track[known]], track[known]
 
     def pitched_notes(self, pitches: range) -> tuple[NoteArray, IntArray]:
         """Return the notes of all tracks but drums, within pitches, and the track of each. [N]"""
         numbers = [None if track.is_drum else i for i, track in enumerate(self.score.tracks)]
-        notes, track_of = self.numbered_notes(numbers, "notes of drums")
+        notes, track_of, _ = self.numbered_notes(numbers, "notes of drums")
         inside = (notes["pitch"] >= pitches[0]) & (notes["pitch"] <= pitches[-1])
         names = f"{pitch_name(pitches[0])}-{pitch_name(pitches[-1])}"
         self.drop(f"notes outside {names}", self.grid(notes["onset"][~inside]))
@@ -262,6 +262,7 @@ class QuantizationReport:
         onset: IntArray,
         duration: IntArray,
         velocity: IntArray,
+        track: IntArray,
         unit: int = 1,
     ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """Make each voice play one note at a time.
@@ -270,16 +271,20 @@ class QuantizationReport:
         highest velocity. A note ends at the latest where the next one of its voice begins.
 
         Args:
+            track: of the piece; notes of several tracks are in unison, others are duplicates. [N]
             unit: of the times, as a fraction of a grid step: 2 for half steps.
 
         Returns:
             Voice, onset, duration and velocity of the notes, sorted by voice, then onset. [N]
         """
         key = voice * (onset.max(initial=0) + 1) + onset
-        order = np.argsort(key)
+        order = np.lexsort((track, key))
         voice, onset = voice[order], onset[order]
         first = np.diff(key[order], prepend=-1) != 0
-        self.drop("notes doubling another", onset[~first] // unit)
+        same_track = ~first & (np.diff(track[order], prepend=-1) == 0)
+        self.drop("notes doubling another", onset[same_track] // unit)
+        unison = onset[~first & ~same_track] // unit
+        self._events.append(("changed", "notes in unison with another track read as one", unison))
         starts = np.flatnonzero(first)
         voice, onset = voice[starts], onset[starts]
         self.kept = onset // unit

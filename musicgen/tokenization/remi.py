@@ -95,7 +95,7 @@ class REMI(InBars):
 
     def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:
         report, lines, signatures = self.in_bars(score)
-        notes, _ = report.pitched_notes(self.pitches)
+        notes, track = report.pitched_notes(self.pitches)
         step, inside = report.inside(notes["onset"])
         notes = notes[inside]
         duration, longest = report.grid(notes["duration"], 2), len(self.families["Duration"])
@@ -105,6 +105,7 @@ class REMI(InBars):
             2 * step,
             np.clip(duration, 1, longest),
             nearest_bin(notes["velocity"], self.velocities),
+            track[inside],
             unit=2,
         )
         step = half_step // 2

@@ -207,12 +207,13 @@ class Songs(InBars):
     ) -> tuple[IntArray, IntArray, IntArray, list[Any]]:
         """Return part, onset and pitch of the notes, [N] each, and their three ids, -1: none."""
         found = [self.find_track(track) for track in report.score.tracks]
-        notes, part = report.numbered_notes(found, "notes of other instruments")
+        notes, part, track = report.numbered_notes(found, "notes of other instruments")
         is_drum, pitch = self._is_drum[part], notes["pitch"]
         known = np.where(is_drum, np.isin(pitch, self.drums), np.isin(pitch, self.pitches))
         report.drop("notes of other pitches", report.grid(notes["onset"][~known]))
         onset, inside = report.inside(notes["onset"][known])
-        notes, part = notes[known][inside], part[known][inside]
+        notes = notes[known][inside]
+        part, track = (each[known][inside] for each in (part, track))
         is_drum = self._is_drum[part]
         duration = report.grid(notes["onset"] + notes["duration"]) - onset
         longest = DURATIONS[-1]
@@ -224,6 +225,7 @@ class Songs(InBars):
             onset,
             np.where(is_drum, 1, nearest),
             nearest_bin(notes["velocity"], self.velocities),
+            track,
         )
         part, pitch = np.divmod(voice, NUM_PITCHES)
         is_drum = self._is_drum[part]

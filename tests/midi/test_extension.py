@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from musicgen.errors import UserError
 from musicgen.midi import TEMPO, Marker, Score, TimeSignature, Track, extend, loads, notes_from
-from musicgen.midi.extension import find_parts
+from musicgen.midi.part_sharing import find_parts
 from tests.generation.builders import BAR, FILES, PromptFile, notes, scale, timed
 
 END = 2 * BAR

@@ -39,8 +39,9 @@ def test_a_small_score_by_hand(names):
     )
     assert (losses.summary().notes_read, losses.summary().notes_kept) == (6, 4)
     assert losses.summary().describe() == (
-        "1 note of drums dropped, 1 note doubling another dropped, 1 marker naming no chord"
+        "1 note of drums dropped, 1 marker naming no chord"
         " dropped, 1 note longer than 4 beats clipped, 1 onset moved to the grid,"
+        " 1 note in unison with another track read as one,"
         " 3/4 read as 4/4 (tokenizer=remi_metres has it)"
     )
     assert remi.decode(tokens) == Score(
