@@ -77,6 +77,14 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
     _check(value in list(choices), name, value, expected)
 
 
+def check_pattern(name: str, value: Any) -> None:
+    """Raise unless `value` is a regular expression."""
+    try:
+        re.compile(value)
+    except (re.error, TypeError) as error:
+        raise ParameterError(name, value, f"expected a regular expression: {error}") from None
+
+
 def check_schema(schema: Any, data: Any, name: str | None = None) -> None:
     """Raise `UserError` unless plain data have the types of a schema, such as a `TypedDict`.
 
@@ -99,6 +107,8 @@ def check_schema(schema: Any, data: Any, name: str | None = None) -> None:
 def check_settings(name: str, settings: Mapping[str, Any], function: Callable[..., Any]) -> None:
     """Raise unless the settings of a parameter are all that a function needs and takes."""
     signature = inspect.signature(function)
+    if not isinstance(settings, Mapping):
+        raise ParameterError(name, settings, f"expected {', '.join(signature.parameters)}")
     try:
         signature.bind(**settings)
     except TypeError as error:

@@ -97,6 +97,8 @@ def trust(module: str) -> None:
     Raises:
         ParameterError: there is no such module.
     """
+    if module.startswith("."):
+        raise ParameterError("trust", module, "expected the name of a module, such as mine.parts")
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -69,6 +69,17 @@ def quoted_paths(arguments: Sequence[str]) -> list[str]:
     return texts
 
 
+def refuse_dashes(arguments: Sequence[str], config_name: str) -> None:
+    """Raise `UserError` if a setting is given as a flag, such as `--bars=3` or `--bars 3`."""
+    known: Any = None
+    for argument in arguments:
+        if match := re.match(r"--?([a-z][\w.-]+)", argument):
+            known = known or OmegaConf.load(CONF / f"{config_name}.yaml")
+            name = match[1].replace("-", "_")
+            if name.partition(".")[0] in known:
+                raise UserError(f"{argument}: settings have no dashes; give {name}=VALUE")
+
+
 def with_trainer_arguments(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with `++` before those of Lightning's Trainer that conf/ lacks."""
     configured: Any = OmegaConf.load(CONF / "trainer" / "default.yaml")

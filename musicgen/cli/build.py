@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from musicgen.batches import StreamDataModule
@@ -141,9 +141,13 @@ def read_exclusions(corpus: DictConfig) -> None:
 
 def build_examples(cfg: DictConfig) -> tuple[None, Transformer, StreamDataModule]:
     """Return the model and the data of a task that is not music."""
+    target: Any = get_object(cfg.data._target_)
+    if isinstance(target, type) and issubclass(target, Corpus):
+        raise UserError(
+            f"{target.__name__} is music, which tokenizer=null cannot read; choose the data of a "
+            "task, as task=listops, or a task of music, as task=pop_piano"
+        )
     corpus = instantiate(cfg.data, _convert_="all")
-    if isinstance(corpus, Corpus):
-        raise UserError(f"{type(corpus).__name__} is music, which tokenizer=null cannot read")
     sizes = {name: getattr(corpus, name) for name in ("vocab_size", "input_dim", "num_outputs")}
     model: Transformer = instantiate(cfg.model, **sizes)
     names = model.coordinate_names

@@ -20,6 +20,7 @@ from musicgen.cli.arguments import (
     given_overrides,
     named_values,
     quoted_paths,
+    refuse_dashes,
     resumed_arguments,
     trust_modules,
     with_trainer_arguments,
@@ -46,6 +47,7 @@ def run(name: str) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with one_line_errors(name):
+        refuse_dashes(sys.argv[1:], name)
         arguments = quoted_paths(sys.argv[1:])
         if name == "generate":
             arguments = named_values(arguments, "prompt", "prompt")

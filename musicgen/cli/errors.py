@@ -27,7 +27,6 @@ from hydra.errors import (
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
-    ConfigAttributeError,
     InterpolationResolutionError,
     MissingMandatoryValue,
 )
@@ -50,9 +49,10 @@ _TRAIN_PACKAGES = (  # modules of the extra `train`
     "pretty_midi",
 )
 _NO_SPACE = ("ENOSPC", "EDQUOT")
-_NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG", "EFBIG")
+_NO_PLACE = ("EACCES", "EPERM", "EROFS", "EEXIST", "ENOTDIR", "ENAMETOOLONG", "EFBIG", "ELOOP")
 _LONGEST_LINE = 1500
 _OBJECTS = ("callbacks", "logger", "metric")  # sections of any number of objects
+_CALL = "target_policy.py"  # Hydra's, which calls the classes of a configuration
 _PACKAGE = str(Path(__file__).parents[1])
 _NOT_OWN = ("<", _PACKAGE, *sysconfig.get_paths().values())
 _PLAIN = ConfigDict(arbitrary_types_allowed=True)  # any class may be a hint
@@ -69,6 +69,7 @@ _WITHOUT_GPU = (
     " Without a GPU: trainer=cpu, or several processes on the CPU, trainer=ddp "
     "trainer.accelerator=cpu trainer.devices=2 trainer.precision=32-true"
 )
+_NO_MEMORY = re.compile(r"can't allocate memory|Unable to allocate|out of memory")
 _NO_ARGUMENT = re.compile(r"got an unexpected keyword argument '(\w+)'")  # Python's
 
 
@@ -110,6 +111,8 @@ def describe(error: BaseException) -> str | None:
         return f"{section}{text}"
     if isinstance(error, UserError):
         return text
+    if taken_away := _taken_away(f"{section} {error}"):
+        return taken_away
     line = _configuration_line(error, text) or _system_line(error, text)
     line = line or _missing_package_line(error, section, text)
     if isinstance(error, HydraException) and not isinstance(error, InstantiationException):
@@ -119,7 +122,10 @@ def describe(error: BaseException) -> str | None:
 
 def _configuration_line(error: BaseException, text: str) -> str | None:
     """Return the line of an error of Hydra or OmegaConf that has a better one than its own text."""
-    if key := _FULL_KEY.search(str(error)):
+    key = _FULL_KEY.search(str(error))
+    if isinstance(error, InstantiationException):  # without a cause: Hydra refuses the class
+        return f"{key[1]}._target_: {text}" if key else text
+    if key:
         return _setting_line(error, key[1])
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
@@ -141,11 +147,21 @@ def _setting_line(error: BaseException, key: str) -> str | None:
     """Return the line of an error of OmegaConf about a setting."""
     if isinstance(error, MissingMandatoryValue):
         return f"{key} is missing; give {key}=VALUE"
-    if isinstance(error, ConfigAttributeError):
-        taken_away = {each.partition("=")[0] for each in given_overrides() if each[0] == "~"}
-        return f"~{key}: it is needed; leave this out" if f"~{key}" in taken_away else None
     if isinstance(error, InterpolationResolutionError):
         return f"{key}: {str(error).splitlines()[0]}"
+    return None
+
+
+def _taken_away(text: str) -> str | None:
+    """Return the line of a setting that `~` takes away, if an error says that it is missing."""
+    for override in (*given_overrides(), *sys.argv[1:]):
+        key = override.partition("=")[0].removeprefix("~")
+        name = re.escape(key.rpartition(".")[2])
+        found = rf"'{name}'|full_key: {re.escape(key)}(\.|\s|$)"
+        if override.startswith("~") and re.search(found, text):
+            nothing = text.strip().startswith("Could not delete")  # Hydra's message
+            why = "there is nothing to take away" if nothing else "it is needed"
+            return f"~{key}: {why}; leave this out"
     return None
 
 
@@ -170,6 +186,9 @@ def _system_line(error: BaseException, text: str) -> str | None:
         made = traceback.extract_tb(error.__traceback__)[-1].name in ("mkdir", "makedirs")
         if code in _NO_PLACE or (code == "ENOENT" and made):
             return f"{place}: {error.strerror}; give another place, and run it again"
+    if isinstance(error, MemoryError | RuntimeError) and _NO_MEMORY.search(text):
+        numbers = [each for each in given_overrides() if re.search(r"=\d{3,}|=\d+e", each)]
+        return f"{', '.join(numbers) or 'memory'}: {text}; smaller sizes need less"
     if isinstance(error, RuntimeError) and "home directory" in text:  # of `Path.expanduser`
         named = ", ".join(argument for argument in sys.argv if "~" in argument[1:])
         return f"{named}: no user has the name after ~; give the whole path"
@@ -193,7 +212,12 @@ def check_types(cfg: DictConfig) -> None:
 
     Numbers that overflow in single precision, or vanish, are refused wherever they stand.
     """
-    for key in map(override_key, given_overrides()):
+    for override in given_overrides():
+        key = override_key(override)
+        if key.endswith("._target_"):
+            _check_target(key, OmegaConf.select(cfg, key))
+        if override.partition("=")[2] == "{}" and OmegaConf.select(cfg, key):
+            raise ParameterError(key, "{}", "it changes nothing; give settings, or leave it out")
         try:
             number = OmegaConf.select(cfg, key)
         except InterpolationResolutionError as error:
@@ -222,6 +246,16 @@ def check_types(cfg: DictConfig) -> None:
                 raise ParameterError(key, value, "; or ".join(problems)) from None
 
 
+def _check_target(key: str, target: Any) -> None:
+    """Raise `ParameterError` unless a `_target_` of the command line names a class or function."""
+    try:
+        get_object(target)
+    except (AttributeError, ImportError, TypeError, ValueError) as error:
+        problem = str(error).splitlines()[-1] if isinstance(target, str) else "no name"
+        expected = f"expected the name of a class, such as mine.Model: {problem}"
+        raise ParameterError(key, target, expected) from None
+
+
 def _refusal(error: BaseException, section: str, text: str) -> str | None:
     """Return a line that names the settings which a constructor refuses.
 
@@ -235,6 +269,9 @@ def _refusal(error: BaseException, section: str, text: str) -> str | None:
     values = [each for each in in_section if f"{override_key(each)}." != section]
     file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
     by_constructor = section and values and file.startswith(_NOT_OWN)
+    if isinstance(error, TypeError) and Path(file).name == _CALL:  # a class of other arguments
+        changed = [each for each in given if re.search(r"\._(target|partial)_=", each)]
+        return f"{', '.join(changed)}: {text}" if changed else None
     if not by_trainer and not by_constructor:
         return None
     named = [each for each in values if override_key(each).rpartition(".")[2] in text]

@@ -27,6 +27,8 @@ def main(cfg: DictConfig) -> None:
     names = names if isinstance(names, list) else [names]
     for name in names:
         check_choice("metrics", name, given["metric"])
+        if not isinstance(given["metric"][name], dict):
+            raise ParameterError(f"metric.{name}", None, "expected its settings; leave it out")
     with output_folder(cfg.out, "evaluated") as out:
         for name in names:
             rows = run_measure(name, given["metric"][name], inputs, out)

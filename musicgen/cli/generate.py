@@ -15,7 +15,7 @@ from musicgen.cli.arguments import command
 from musicgen.cli.output import output_folder, set_up_cpu
 from musicgen.console import console, log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.errors import UserError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.evaluation import generated_files
 from musicgen.evaluation.originality import searchable_training_data, training_matches
 from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, prompt_files
@@ -32,6 +32,7 @@ from musicgen.models import parameter_count
 from musicgen.report import render_report
 from musicgen.run_folders import find_checkpoint
 from musicgen.text import pluralize, rate
+from musicgen.tokenization import Chorale
 from musicgen.validation import check_bool, check_choice, check_int
 
 REPORT = "report.html"
@@ -138,11 +139,27 @@ def write_report(
 def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
     """Return the request of a configuration, whose keys are its options."""
     options: Any = OmegaConf.to_container(cfg)
+    check_of_use(model, options)
     with parameter_of("sampling"):
         sampling = model.sampling(**options.pop("sampling"))
     known = [each.name for kind in (PieceParams, DecodingParams) for each in fields(kind)]
     names = {"length_factor", *known} & options.keys()
     return model.request(**{name: options[name] for name in names}, sampling=sampling)
+
+
+def check_of_use(model: MusicModel, options: Mapping[str, Any]) -> None:
+    """Raise `ParameterError` for a setting that has no effect on this model or request."""
+    sampling, grammar = options["sampling"], model.tokenizer.grammar()
+    for setting, has_effect, needed in (
+        ("section_bars", options["form"], "form"),
+        ("sampling.guidance", options["keep"] or sampling["guidance"] == 1, "keep"),
+        ("sampling.max_notes", grammar.num_instruments, "a model of several instruments"),
+        ("sampling.avoid_parallels", isinstance(model.tokenizer, Chorale), "a model of chorales"),
+    ):
+        name = setting.removeprefix("sampling.")
+        value = options[name] if name in options else sampling.get(name)
+        if value not in (None, False, "auto") and not has_effect:
+            raise ParameterError(setting, value, f"it has no effect without {needed}")
 
 
 def read_prompts(

@@ -31,7 +31,7 @@ from musicgen.cli.output import set_up_cpu
 from musicgen.console import console, log, recorded, warn
 from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import EncodedCorpus
-from musicgen.errors import UserError, parameter_of
+from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.files import write_text
 from musicgen.generation.request import SamplingParams
 from musicgen.models import parameter_count
@@ -97,10 +97,14 @@ def check_settings(cfg: DictConfig) -> None:
         check_bool(name, cfg[name])
     if cfg.compile is not None:
         check_bool("compile", cfg.compile)
-    check_int("trainer.accumulate_grad_batches", cfg.trainer.accumulate_grad_batches)
+    check_trainer(cfg)
     check_choice("matmul_precision", cfg.matmul_precision, MATMUL_PRECISIONS)
-    clip = cfg.trainer.get("gradient_clip_val")
-    check_float("trainer.gradient_clip_val", clip, none_means="no limit")
+    check_float("minutes", cfg.minutes, above=0, none_means="no limit")
+    name = cfg.run_name  # of the folder below outputs/
+    if not isinstance(name, str | int) or not str(name).strip() or ".." in Path(str(name)).parts:
+        raise ParameterError("run_name", name, "expected the name of a folder")
+    if not OmegaConf.is_list(cfg.tags) or not all(isinstance(tag, str) for tag in cfg.tags):
+        raise ParameterError("tags", cfg.tags, "expected a list of words, such as [a,b]")
     with parameter_of("sampling"):  # else they are checked after training
         SamplingParams(**cfg.sampling)
     uses_muon = cfg.optimizer._target_.endswith(".MuonAdamW")
@@ -109,6 +113,33 @@ def check_settings(cfg: DictConfig) -> None:
             "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; give "
             "optimizer=adamw"
         )
+
+
+def check_trainer(cfg: DictConfig) -> None:
+    """Raise `ParameterError` for numbers of `trainer` that Lightning accepts or names otherwise."""
+    trainer = cfg.trainer
+    for name, least, none in (
+        ("max_steps", -1, None),
+        ("accumulate_grad_batches", 1, None),
+        ("log_every_n_steps", 1, None),
+        ("num_sanity_val_steps", -1, "2"),  # -1: all
+        ("check_val_every_n_epoch", 1, "val_check_interval alone"),
+        ("min_steps", 0, "no minimum"),
+    ):
+        check_int(f"trainer.{name}", trainer.get(name, 1), least, none_means=none)
+    check_float("trainer.val_check_interval", trainer.val_check_interval, above=0)
+    clip = trainer.get("gradient_clip_val")
+    check_float("trainer.gradient_clip_val", clip, none_means="no limit")
+    for name in ("max_steps", "max_epochs", "limit_train_batches"):
+        if trainer.get(name) == 0:
+            expected = "expected at least 1; train=false builds the model without training it"
+            raise ParameterError(f"trainer.{name}", 0, expected)
+    if 0 <= trainer.max_steps < (trainer.get("min_steps") or 0):
+        expected = f"expected at most trainer.max_steps={trainer.max_steps}"
+        raise ParameterError("trainer.min_steps", trainer.min_steps, expected)
+    for name in ("callbacks", "logger"):
+        if name in trainer:
+            raise UserError(f"trainer.{name}: give {name}=CHOICE, or settings of +{name}.NAME")
 
 
 def paper_data(cfg: DictConfig) -> str | None:
@@ -123,7 +154,9 @@ def build_trainer(cfg: DictConfig, module: TrainingModule, recorder: pl.Callback
     """Return Lightning's Trainer with the configured callbacks and loggers."""
     callbacks = [instantiate(callback) for callback in cfg.callbacks.values() if callback]
     loggers = [instantiate(logger) for logger in (cfg.logger or {}).values() if logger]
-    trainer: pl.Trainer = instantiate(cfg.trainer, callbacks=[recorder, *callbacks], logger=loggers)
+    trainer: pl.Trainer = instantiate(
+        cfg.trainer, callbacks=[recorder, *callbacks], logger=loggers, _convert_="object"
+    )
     trainer.strategy.checkpoint_io = AtomicCheckpointIO()
     for logger in loggers:
         if not isinstance(logger, CSVLogger):  # the run's folder has config.yaml
@@ -241,7 +274,7 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
     if not trainer.is_global_zero:
         return
     log(f"ended at step {trainer.global_step:,}, after {time.monotonic() - start:,.1f} s")
-    if isinstance(data, MusicDataModule):
+    if isinstance(data, MusicDataModule) and (recorder.folder / LAST).is_file():
         folder = shlex.quote(str(recorder.folder))
         generate = [command("generate"), f"checkpoint={folder}", "prompt=song.mid"]
         log(f"to generate with it: {' '.join([*generate, *trust_arguments])}")

@@ -45,7 +45,7 @@ def attention_properties(
         map_length: number of tokens of the held-out piece on the map.
     """
     check_int("num_tokens", num_tokens, none_means="all")
-    check_int("length", length, none_means="1.25 times the training length")
+    check_int("length", length, maximum=2**16, none_means="1.25 times the training length")
     check_int("map_length", map_length)
     models = load_runs(inputs)
     data = open_training_data(models[0], inputs.root)

@@ -1,7 +1,6 @@
 """The manifest of a folder of generated MIDI files, and the pieces of its report."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -43,15 +42,15 @@ MAX_STEM_BYTES = 200  # of the name of a file; most file systems allow 255 bytes
 def file_names(prompts: list[Prompt], num_samples: int) -> dict[tuple[Prompt, int], str]:
     """Return a unique file name PROMPT_SAMPLE.mid per prompt and sample."""
     names: dict[tuple[Prompt, int], str] = {}
-    stems: Counter[str] = Counter()
+    used: set[str] = set()
     for prompt in prompts:
         stem = without_suffix(prompt.name.replace("/", "_"))
         if stem == NEW_PIECE:
             stem = stem.replace(" ", "_")
         stem = stem.encode()[:MAX_STEM_BYTES].decode(errors="ignore")
-        stems[stem.lower()] += 1
-        if stems[stem.lower()] > 1:  # a/b.mid and a_b.mid, or x.mid and x.MID
-            stem += f" ({stems[stem.lower()]})"
+        same = (stem, *(f"{stem}-{number}" for number in range(2, len(prompts) + 1)))
+        stem = next(each for each in same if each.lower() not in used)  # of x.mid and x.MID
+        used.add(stem.lower())
         for sample in range(num_samples):
             names[prompt, sample] = f"{stem}_{sample}.mid"
     return names

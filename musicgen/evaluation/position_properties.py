@@ -17,6 +17,7 @@ from musicgen.midi.score import IntArray
 from musicgen.models.inspection import PositionKernel, kernel_axes, position_kernels
 from musicgen.report.figures import save_figure
 from musicgen.report.tables import TableRow, write_csv
+from musicgen.validation import check_float
 
 
 def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list[TableRow]:
@@ -30,6 +31,7 @@ def position_properties(inputs: Inputs, out: Path, *, max_factor: float) -> list
     Args:
         max_factor: the longest lag, as a multiple of the training length.
     """
+    check_float("max_factor", max_factor, 1, maximum=1000)
     path, *others = inputs.checkpoints
     if others:
         raise UserError("metrics=position_properties measures one run; give one run at a time")

@@ -162,6 +162,8 @@ def default_measure(inputs: Inputs) -> str:
     generated file.
     """
     generated, references = inputs.generated, inputs.references
+    if inputs.compare:
+        return "style_over_time"
     if not generated:
         return "style" if references else "evaluation"
     if references in SPLITS:

@@ -21,7 +21,7 @@ from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score
 from musicgen.run_folders import OVERRIDES, stored_arguments
-from musicgen.validation import check_int, check_seed
+from musicgen.validation import check_choice, check_int, check_seed
 
 SAME_PIECES = "compare runs with the same held-out pieces"
 
@@ -53,8 +53,11 @@ class Inputs:
 
     def __post_init__(self) -> None:
         for name, value in (("compare", self.compare), ("runs", self.runs)):
-            if isinstance(value, str):
-                raise ParameterError(name, value, "expected a list of different folders: [A,B]")
+            is_list = value is None or (isinstance(value, Sequence) and not isinstance(value, str))
+            if not is_list or not all(isinstance(each, str) for each in value or ()):
+                expected = 'expected a list of different folders: [A,B]; ["5"] if it is a number'
+                raise ParameterError(name, value, expected)
+        check_choice("split", self.split, ("train", "val", "test"))
         check_int("max_pieces", self.max_pieces, none_means="all")
         check_seed("seed", self.seed)
 

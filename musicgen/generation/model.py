@@ -264,7 +264,8 @@ class MusicModel:
         Raises:
             UserError: names the option.
         """
-        check_float("length_factor", length_factor, above=0, none_means="")
+        least = 1 / self.training_length  # one token
+        check_float("length_factor", length_factor, least, maximum=1e5, none_means="")
         options = _given(options)
         known = [
             f.name for kind in (PieceParams, DecodingParams, SamplingParams) for f in fields(kind)

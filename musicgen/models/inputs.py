@@ -40,6 +40,8 @@ def build_inputs(
     else:
         inputs = {"embedding": nn.Embedding(vocab_size, dim)}
         inputs |= {f"lag_{lag}": LaggedEmbedding(lag, vocab_size, dim) for lag in lags}
+    for length in cycles:
+        check_int("cycles", length, 2)
     inputs |= {f"cycle_{length}": CycleEmbedding(length, dim) for length in cycles}
     return nn.ModuleDict(inputs)
 

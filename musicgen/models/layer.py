@@ -135,7 +135,7 @@ class LayerSettings:
         for name in ("dim", "num_heads", "ff_dim"):
             check_int(name, getattr(self, name))
         check_int("attention_dim", self.attention_dim, none_means="dim")
-        check_float("dropout", self.dropout, maximum=1)
+        check_float("dropout", self.dropout, below=1)
         check_int("short_conv", self.short_conv, 2, none_means="no convolution")
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("norm", self.norm, NORMS)

@@ -111,7 +111,7 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         settings = LayerSettings(**layer)
-        check_int("num_layers", num_layers)
+        check_int("num_layers", num_layers, maximum=1000)
         check_float("init_std", init_std)
         check_bool("causal", causal)
         check_bool("tie_embeddings", tie_embeddings)

@@ -32,6 +32,8 @@ class Instrument(NamedTuple):
 
 def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...]:
     """Build the instruments from plain data; raise `ParameterError` if a track is invalid."""
+    if not isinstance(tracks, Sequence) or isinstance(tracks, str):
+        raise ParameterError("tracks", tracks, "expected a list of instruments, each with a name")
     for track in tracks:
         check_settings("tracks", track, Instrument)
     instruments = tuple(Instrument(**track) for track in tracks)
@@ -39,8 +41,10 @@ def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...
     if not 0 < len({_plain(name) for name in names}) == len(names) <= MAX_INSTRUMENTS:
         raise ParameterError("tracks", names, f"expected 1 to {MAX_INSTRUMENTS} different names")
     for instrument in instruments:
-        ranges = [(instrument.program, instrument.program), *instrument.takes]
-        if not all(0 <= first <= last <= 127 for first, last in ranges):
+        takes = instrument.takes
+        pairs = isinstance(takes, Sequence) and all(len(each) == 2 for each in takes)
+        ranges = [(instrument.program, instrument.program), *(takes if pairs else ())]
+        if not pairs or not all(0 <= first <= last <= 127 for first, last in ranges):
             expected = f"expected programs from 0 to 127, ranges ascending, of {instrument.name}"
             raise ParameterError("tracks", names, expected)
     return instruments

@@ -66,9 +66,10 @@ def parse_bins(
 
 def ratio_bins(bins: Sequence[int]) -> list[int]:
     """Return whole numbers from the first to the second, as many as the third."""
-    low, high, number = bins
-    values = np.geomspace(low, high, number).round().astype(int).tolist()
-    if not 4 <= low <= high <= 1000 or len(set(values)) < number:
+    low, high, number = bins if len(bins) == 3 else (0, 0, 0)
+    is_valid = 4 <= low <= high <= 1000 and number > 0
+    values = np.geomspace(low, high, number).round().astype(int).tolist() if is_valid else []
+    if not values or len(set(values)) < number:
         expected = "expected [lowest, highest, number] within 4 and 1000, all different"
         raise ParameterError("tempo_bins", list(bins), expected)
     return values

@@ -140,14 +140,17 @@ class LearnMaxNotes(pl.Callback):
 
     Models that are not trained to the end begin notes and forget to close them. The number holds
     for all but one in a thousand of the notes of training pieces; tokens without instruments have
-    none. It is in every checkpoint.
+    none. It is in every checkpoint, unless `sampling.max_notes` is given.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         data = trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(pl_module, TrainingModule)
+        given = (pl_module.content.config.get("sampling") or {}).get("max_notes")
+        if given is not None:
+            return
         if isinstance(data, MusicDataModule) and isinstance(data.tokenizer, Groove2Groove):
             sampling = {"max_notes": max_notes_at_once(data.encoded, data.tokenizer)}
-            assert isinstance(pl_module, TrainingModule)
             pl_module.content = replace(pl_module.content, sampling=sampling)
 
 

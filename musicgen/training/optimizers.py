@@ -11,7 +11,7 @@ from torch.optim import Adam, AdamW, Optimizer
 from musicgen.errors import ParameterError, UserError
 from musicgen.models import Transformer
 from musicgen.models.layer import Layer
-from musicgen.validation import check_float
+from musicgen.validation import check_float, check_pattern
 
 
 def parameter_groups(
@@ -27,9 +27,10 @@ def parameter_groups(
             all others are frozen. None: all train.
 
     Raises:
-        ValueError: `train` matches no name.
+        ParameterError: `train` matches no name, or is no regular expression.
     """
     if train is not None:
+        check_pattern("train", train)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(re.match(train, name) is not None)
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -66,9 +67,14 @@ def adamw(
 
 def _build(kind: type[Adam], groups: list[dict[str, Any]], **settings: Any) -> Adam:
     """Build one of torch's optimizers; raise `UserError` for settings that it refuses."""
+    for name in ("lr", "weight_decay", "eps"):
+        if name in settings:
+            check_float(name, settings[name], above=0 if name == "lr" else None)
     betas = settings["betas"] = tuple(settings.get("betas", (0.9, 0.999)))
     if len(betas) != 2:
         raise ParameterError("betas", list(betas), "expected two numbers, such as [0.9,0.95]")
+    for beta in betas:
+        check_float("betas", beta, below=1)
     try:
         optimizer = kind(groups, **settings)
     except (TypeError, ValueError) as error:
@@ -116,6 +122,7 @@ class MuonAdamW(Optimizer):
         check_float("lr", lr, above=0)
         check_float("momentum", momentum, below=1)
         check_float("weight_decay", weight_decay)
+        check_float("adamw_lr", adamw_lr, above=0)
         groups = parameter_groups(model, adamw_lr, train=train)
         maps = {  # of each weight, how many maps are fused in it
             module.weight: Layer.NUM_FUSED.get(name, 1)

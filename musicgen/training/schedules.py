@@ -4,10 +4,12 @@ import math
 from dataclasses import dataclass
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import ConstantLR, LambdaLR
 
 from musicgen.console import warn
 from musicgen.validation import check_float, check_int
+
+_NO_END = 2**62  # steps
 
 
 def warmup_cosine(
@@ -26,6 +28,12 @@ def warmup_cosine(
         return floor + (1 - floor) * (1 + math.cos(math.pi * share)) / 2
 
     return LambdaLR(optimizer, factor)
+
+
+def constant(optimizer: Optimizer, *, factor: float) -> ConstantLR:
+    """Keep the rate at `factor` times its value."""
+    check_float("factor", factor, above=0, maximum=1)
+    return ConstantLR(optimizer, factor, total_iters=_NO_END)
 
 
 @dataclass

@@ -1,31 +1,44 @@
 """Wrong settings are refused in one line that names them."""
 
 import errno
+from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
+from hydra.errors import HydraException, InstantiationException
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
+from musicgen.checkpoints import CheckpointContent, trust
 from musicgen.cli import errors
 from musicgen.cli.arguments import quoted_paths
 from musicgen.cli.errors import check_types, describe
+from musicgen.cli.generate import check_of_use
 from musicgen.cli.train import announce_preparation, check_settings
 from musicgen.console import log, recorded
-from musicgen.data.corpora.folders import MidiFolder
+from musicgen.data.corpora.folders import ComposedCorpus, MidiFolder
+from musicgen.data.loading import MusicDataModule
 from musicgen.errors import ParameterError, UserError
 from musicgen.evaluation.references import prompt_files
+from musicgen.evaluation.runs import Inputs
 from musicgen.models.layer import LayerSettings
+from musicgen.plugins.tasks.listops import ListOps
 from musicgen.report.tables import as_tsv
-from musicgen.tokenization import REMI
+from musicgen.tokenization import REMI, Groove2Groove, Songs
 from musicgen.training import schedules
-from musicgen.training.callbacks import RedrawFeatures
+from musicgen.training.callbacks import LearnMaxNotes, RedrawFeatures
 from musicgen.training.module import TrainingModule
 from musicgen.training.optimizers import MuonAdamW, adam, adamw
+from musicgen.validation import check_settings as check_settings_of
 from tests.models.builders import small
 
 SIZES = {"dim": 8, "num_heads": 2, "ff_dim": 8}
+COMPOSED = {"num_pieces": 9, "corpus_seed": -1}
+OPERATIONS = dict.fromkeys(("num_train", "num_val", "num_test", "min_length", "corpus_seed"), 1)
+OPERATIONS |= dict.fromkeys(("max_length", "max_depth", "max_args"), 9)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +66,21 @@ def test_an_empty_path_is_refused_in_python():
         ("print_config=maybe", "print_config=maybe: expected true or false"),
         ("test=3", "test=3: expected true or false"),
         ("trainer.gradient_clip_val=-1", "trainer.gradient_clip_val=-1: expected a number >= 0"),
+        ("trainer.num_sanity_val_steps=-3", "trainer.num_sanity_val_steps=-3: expected an integer"),
+        ("trainer.check_val_every_n_epoch=0", "trainer.check_val_every_n_epoch=0: expected an int"),
+        ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps=0: expected an integer >= 1"),
+        ("trainer.val_check_interval=0", "trainer.val_check_interval=0: expected a number > 0"),
+        ("trainer.max_epochs=0", "trainer.max_epochs=0: expected at least 1; train=false builds"),
+        ("+trainer.min_steps=999", "trainer.min_steps=999: expected at most trainer.max_steps=600"),
+        ("+trainer.logger=true", "trainer.logger: give logger=CHOICE"),
+        ("minutes=0", "^minutes=0: expected a number > 0"),
+        ("run_name=../../x", "run_name=../../x: expected the name of a folder"),
+        ("run_name=''", "run_name=: expected the name of a folder"),
+        ("tags=abc", "tags=abc: expected a list of words"),
     ],
 )
 def test_settings_of_a_training(config, override, message):
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(UserError, match=message):
         check_settings(config("train", override))
     check_settings(config("train", "compile=true", "trainer.gradient_clip_val=null"))
 
@@ -68,6 +92,10 @@ def test_settings_of_a_training(config, override, message):
         ("optimizer.lr='1e-3'", "optimizer.lr='1e-3': Input should be a valid number"),
         ("callbacks.best=1", "callbacks.best=1: expected null, or settings with a _target_"),
         ("logger.csv=x", "logger.csv=x: expected null, or settings with a _target_"),
+        ("data={}", "data={}: it changes nothing"),
+        ("model.position={}", "model.position={}: it changes nothing"),
+        ("model._target_=null", "model._target_=None: expected the name of a class"),
+        ("model._target_=musicgen.no.X", "model._target_=musicgen.no.X: expected the name of a c"),
     ],
 )
 def test_values_of_another_type(config, monkeypatch, override, message):
@@ -86,12 +114,79 @@ def test_a_section_that_was_taken_away_is_named(config, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("key", "error", "line"),
+    [
+        ("optimizer.lr", TypeError("Muon() missing 1 required argument: 'lr'"), "it is needed"),
+        ("checkpoint", KeyError("checkpoint"), "it is needed"),
+        ("model", AttributeError("Missing key x\n    full_key: model.x\n    y"), "it is needed"),
+        (
+            "seed",
+            HydraException("Could not delete from config. 'seed' does not exist."),
+            "there is nothing to take away",
+        ),
+    ],
+)
+def test_a_setting_that_was_taken_away_is_named(monkeypatch, key, error, line):
+    assert describe(error) != f"~{key}: {line}; leave this out"
+    monkeypatch.setattr(errors, "given_overrides", lambda: [f"~{key}"])
+    assert describe(error) == f"~{key}: {line}; leave this out"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError("Unable to allocate 477. GiB"), "x.max_factor=1e9: Unable to allocate 477."),
+        (RuntimeError("can't allocate memory: you"), "x.max_factor=1e9: can't allocate memory: "),
+        (OSError(errno.ELOOP, "Too many levels", "a/b"), "a/b: Too many levels; give another pl"),
+        (
+            InstantiationException("Target 'os.system' is blocklisted\nfull_key: model"),
+            "model._target_: Target 'os.system' is blocklisted",
+        ),
+    ],
+)
+def test_errors_of_the_system_are_one_line(monkeypatch, error, line):
+    monkeypatch.setattr(errors, "given_overrides", lambda: ["seed=1", "x.max_factor=1e9"])
+    assert describe(error).startswith(line)
+
+
+def test_a_class_of_other_arguments_is_named(monkeypatch):
+    given = ["optimizer._target_=torch.optim.SGD"]
+    monkeypatch.setattr(errors, "given_overrides", lambda: given)
+    with pytest.raises(TypeError) as caught:
+        instantiate({"_target_": "torch.optim.SGD", "_partial_": True, "adamw_lr": 1})([])
+    assert describe(caught.value).startswith(f"{given[0]}: SGD.__init__() got an unexpected")
+
+
+@pytest.mark.parametrize(
     ("make", "settings", "message"),
     [
         (LayerSettings, {**SIZES, "ff_dim": 0}, "ff_dim=0: expected an integer >= 1"),
         (LayerSettings, {**SIZES, "dim": "32"}, "dim='32': expected an integer >= 1"),
         (LayerSettings, {**SIZES, "attention_dim": 0}, "attention_dim=0: expected an integer"),
+        (LayerSettings, {**SIZES, "dropout": 1}, "dropout=1: expected a number >= 0 and < 1"),
         (RedrawFeatures, {"probability": 5}, "probability=5: expected a number >= 0 and <= 1"),
+        (Groove2Groove, {"tracks": None}, "tracks=None: expected a list of instruments"),
+        (Groove2Groove, {"tracks": [{"name": "X", "takes": 5}]}, "ranges ascending, of X"),
+        (Songs, {"tempo_bins": [0, 30, 3]}, "tempo_bins=.0, 30, 3.: expected .lowest, highest"),
+        (small, {"cycles": [0]}, "cycles=0: expected an integer >= 2"),
+        (small, {"num_layers": 10**6}, "num_layers=1000000: expected an integer from 1 to 1000"),
+        (partial(MidiFolder, "x", exclude=None), {"group": "["}, "group=.: expected a regular"),
+        (partial(ComposedCorpus, "x", kind="pop"), COMPOSED, "corpus_seed=-1: expected an integer"),
+        (partial(ListOps, "x"), {**OPERATIONS, "max_args": 1}, "max_args=1: expected an integer >"),
+        (partial(ListOps, "x"), {**OPERATIONS, "max_depth": 0}, "max_depth=0: expected an integer"),
+        (
+            partial(Inputs, "x", device="cpu", seed=0),
+            {"split": "abc"},
+            "split=abc: expected one of",
+        ),
+        (partial(Inputs, "x", "val", "cpu", 0), {"runs": 5}, "runs=5: expected a list of"),
+        (
+            partial(Inputs, "x", "val", "cpu", 0),
+            {"compare": [5]},
+            "compare=.5.: expected a list of",
+        ),
+        (trust, {"module": ".."}, "trust=..: expected the name of a module"),
+        (check_settings_of, {"name": "limits", "settings": None, "function": max}, "limits=None"),
     ],
 )
 def test_settings_of_objects(make, settings, message):
@@ -106,7 +201,13 @@ def test_settings_of_objects(make, settings, message):
         (adam, {"lr": 0.1, "betas": [0.9, 0.9, 0.9]}, "expected two numbers"),
         (MuonAdamW, {"lr": 0.1, "weight_decay": -5}, "weight_decay=-5: expected a number >= 0"),
         (MuonAdamW, {"lr": 0.1, "momentum": 5}, "momentum=5: expected a number >= 0 and < 1"),
-        (adamw, {"lr": 0.1, "weight_decay": -5}, "Invalid weight_decay value: -5"),
+        (adamw, {"lr": 0.1, "weight_decay": -5}, "^weight_decay=-5: expected a number >= 0"),
+        (adam, {"lr": -1}, "^lr=-1: expected a number > 0"),
+        (adam, {"lr": 0.1, "eps": -1}, "^eps=-1: expected a number >= 0"),
+        (adam, {"lr": 0.1, "betas": [0.9, 1.2]}, "^betas=1.2: expected a number >= 0 and < 1"),
+        (adam, {"lr": 0.1, "betas": ["a", 0.9]}, "^betas=a: expected a number"),
+        (adam, {"lr": 0.1, "train": "["}, "^train=.: expected a regular expression"),
+        (MuonAdamW, {"lr": 0.1, "adamw_lr": -1}, "^adamw_lr=-1: expected a number > 0"),
     ],
 )
 def test_settings_of_optimizers(kind, settings, message):
@@ -121,6 +222,43 @@ def test_a_negative_warmup_is_refused(name):
     settings = {} if others is None else {**others, "max_steps": 9}
     with pytest.raises(ParameterError, match="warmup_steps=-5: expected an integer >= 0"):
         getattr(schedules, name)(optimizer, warmup_steps=-5, **settings)
+
+
+def test_a_constant_factor_lasts():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = schedules.constant(optimizer, factor=0.5)
+    for _ in range(9):  # torch's ends after five steps
+        optimizer.step()
+        schedule.step()
+    assert schedule.get_last_lr() == [0.5]
+    with pytest.raises(ParameterError, match="factor=nan: expected a number > 0 and <= 1"):
+        schedules.constant(optimizer, factor=float("nan"))
+
+
+def test_the_number_of_notes_that_is_given_stays():
+    given = CheckpointContent({}, {}, [], "", {"sampling": {"max_notes": 3}})
+    module = Mock(TrainingModule, content=given)
+    data = Mock(MusicDataModule, tokenizer=Groove2Groove())  # of which nothing is counted
+    LearnMaxNotes().on_fit_start(SimpleNamespace(datamodule=data), module)
+    assert module.content.sampling is None
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"section_bars": 4}, "section_bars=4: it has no effect without form"),
+        ({"sampling": {"guidance": 2}}, "sampling.guidance=2: it has no effect without keep"),
+        ({"sampling": {"max_notes": [1]}}, "sampling.max_notes=.1.: it has no effect without a mo"),
+        ({"sampling": {"avoid_parallels": True}}, "it has no effect without a model of chorales"),
+    ],
+)
+def test_settings_without_effect_are_refused(options, line):
+    plain = {"form": None, "keep": None, "section_bars": None, "sampling": {"guidance": 1}}
+    model = SimpleNamespace(tokenizer=REMI())
+    check_of_use(model, plain)
+    sampling = {**plain["sampling"], **options.get("sampling", {})}
+    with pytest.raises(ParameterError, match=line):
+        check_of_use(model, {**plain, **options, "sampling": sampling})
 
 
 def test_a_schedule_that_torch_refuses_is_named():

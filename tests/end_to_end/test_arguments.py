@@ -11,6 +11,7 @@ from musicgen import run_folders
 from musicgen.cli.arguments import (
     named_values,
     quoted_paths,
+    refuse_dashes,
     resumed_arguments,
     with_trainer_arguments,
 )
@@ -52,6 +53,13 @@ def test_paths_alone_are_prompts(tmp_path, monkeypatch):
     assert named_values(["latest", "b c"], *runs) == ["runs=['latest','b c']"]
     with pytest.raises(UserError, match="either without a name or with checkpoint="):
         named_values(["latest", "runs=[a]"], *runs)
+
+
+@pytest.mark.parametrize("flag", ["--bars=3", "--num-samples", "-seed", "--sampling.top_k=3"])
+def test_settings_are_no_flags(flag):
+    with pytest.raises(UserError, match="settings have no dashes; give "):
+        refuse_dashes(["song.mid", flag], "generate")
+    refuse_dashes(["--cfg", "job", "-m", "--help", "-1.mid"], "generate")
 
 
 def test_lightnings_own_settings_need_no_plus():

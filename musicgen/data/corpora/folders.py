@@ -12,7 +12,7 @@ from musicgen.composer.corpus import Kind, compose_corpus, may_compose_in
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, evenly_spaced, missing_corpus
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.midi import Score, file_of, find_music, read
-from musicgen.validation import check_choice, check_float, check_int
+from musicgen.validation import check_choice, check_float, check_int, check_pattern, check_seed
 
 _HEADER_BYTES = 2**14
 _MOST_COPIES = 100
@@ -36,6 +36,7 @@ class MidiFolder(Corpus):
         self, root: str | Path, *, group: str | None, exclude: str | Sequence[str] | None
     ) -> None:
         super().__init__(root, exclude=exclude)
+        check_pattern("group", group or "")
         self.group = re.compile(group) if group else None
 
     def pieces(self) -> list[Piece]:
@@ -94,6 +95,8 @@ class ScoreFolder(MidiFolder):
     ) -> None:
         super().__init__(root, group=group, exclude=exclude)
         self.source, self.repeats, self.val_groups = source, repeats, val_groups
+        for name, value in (("files", files), ("work", work), ("header", header)):
+            check_pattern(name, value or "")
         self.files, self.work = re.compile(files), re.compile(work or "(.*)")
         self.header = re.compile((header or "").encode(), re.MULTILINE)
 
@@ -157,6 +160,7 @@ class ComposedCorpus(MidiFolder):
     ) -> None:
         check_choice("kind", kind, get_args(Kind))
         check_int("num_pieces", num_pieces, minimum=3, maximum=10**6)  # one per split
+        check_seed("corpus_seed", corpus_seed)
         if drummers is not None and kind != "bands":
             raise ParameterError("drummers", str(drummers), "expected null, or kind=bands")
         self.kind, self.num_pieces, self.corpus_seed = kind, num_pieces, corpus_seed

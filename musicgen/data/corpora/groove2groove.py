@@ -18,7 +18,7 @@ from musicgen.console import log
 from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_music, read, sort_notes
-from musicgen.validation import check_choice
+from musicgen.validation import check_choice, check_int, check_seed
 
 SOURCE = "https://zenodo.org/record/3958000"
 PROGRAMS = {"Bass": 33, "Drums": None, "Guitar": 27, "Piano": 0, "Strings": 48}
@@ -56,6 +56,10 @@ class Groove2GrooveMIDI(Corpus):
     ) -> None:
         super().__init__(root)
         check_choice("tracks", tracks, ("all", "trio"))
+        check_int("val_families", val_families, 0)
+        check_int("test_families", test_families, 0)
+        check_int("skip_bars", skip_bars, 0)
+        check_seed("split_seed", split_seed)
         self.split_seed = split_seed
         self.held_out = {"val": val_families, "test": test_families}
         self.skip_bars, self.tracks = skip_bars, tracks

@@ -94,6 +94,8 @@ class EncodedCorpus:
         check_float("val_fraction", val_fraction, below=1)
         check_float("test_fraction", test_fraction, below=1 - val_fraction)
         check_choice("chords", chords, get_args(ChordSource))
+        if cache_dir is None:
+            raise ParameterError("cache_dir", None, "expected a folder")
         check_int("prepare_workers", prepare_workers, none_means="one per core")
         self.corpus, self.tokenizer, self.chords = corpus, tokenizer, chords
         self.fractions, self.num_workers = (val_fraction, test_fraction), prepare_workers

@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.plugins.tasks.datamodule import Example, ExampleCorpus, Examples, SplitName
-from musicgen.validation import check_choice, check_int
+from musicgen.validation import check_choice, check_int, check_seed
 
 SIDE = 32
 _TRAIN_FILES = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -60,6 +60,7 @@ class CIFAR10(ExampleCorpus):
     ) -> None:
         check_choice("colours", colours, ("grey", "rgb"))
         check_int("num_val", num_val)
+        check_seed("val_seed", 0 if val_seed is None else val_seed)
         self.root, self.colours = Path(root).expanduser(), colours
         self.num_val, self.val_seed = num_val, val_seed
         self.vocab_size, self.input_dim = (256, None) if colours == "grey" else (None, 3)
@@ -137,6 +138,8 @@ class Pathfinder(ExampleCorpus):
         split_seed: int,
     ) -> None:
         check_choice("difficulty", difficulty, _FOLDERS)
+        check_int("side", side)
+        check_seed("split_seed", split_seed)
         self.folder = Path(root).expanduser() / _FOLDERS[difficulty]
         self.side, self.split_seed, self.grid = side, split_seed, (side, side)
 

@@ -11,6 +11,7 @@ import numpy as np
 from musicgen.errors import ParameterError
 from musicgen.files import write_bytes
 from musicgen.plugins.tasks.datamodule import Example, ExampleCorpus, Examples, SplitName
+from musicgen.validation import check_int, check_seed
 
 OPERATIONS = (min, max, lambda values: int(median(values)), lambda values: sum(values) % 10)
 TOKENS = ("PAD", *map(str, range(10)), "[MIN", "[MAX", "[MED", "[SM", "]")
@@ -51,6 +52,11 @@ class ListOps(ExampleCorpus):
         max_args: int,
         corpus_seed: int,
     ) -> None:
+        check_int("min_length", min_length)
+        check_int("max_length", max_length, min_length)
+        check_int("max_depth", max_depth, 2)
+        check_int("max_args", max_args, 2)
+        check_seed("corpus_seed", corpus_seed)
         self.root, self.sizes = Path(root).expanduser(), (num_train, num_val, num_test)
         self.limits, self.corpus_seed = (min_length, max_length, max_depth, max_args), corpus_seed
 

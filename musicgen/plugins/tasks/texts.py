@@ -14,7 +14,7 @@ from musicgen.console import log
 from musicgen.errors import UserError
 from musicgen.files import atomic_path, write_text
 from musicgen.plugins.tasks.datamodule import Example, ExampleCorpus, Examples, SplitName
-from musicgen.validation import check_float
+from musicgen.validation import check_float, check_seed
 
 CLASSES = ("neg", "pos")
 BYTES = 257
@@ -44,6 +44,7 @@ class IMDb(ExampleCorpus):
 
     def __init__(self, root: str | Path, *, val_fraction: float, split_seed: int) -> None:
         check_float("val_fraction", val_fraction, below=1)
+        check_seed("split_seed", split_seed)
         self.root = Path(root).expanduser()
         self.val_fraction, self.split_seed = val_fraction, split_seed
 
