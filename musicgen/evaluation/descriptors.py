@@ -1,6 +1,6 @@
 """Comparisons of continuations with their originals, and `descriptors` and `part_writing`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from musicgen.metrics.descriptors import (
     muspy_descriptors,
     pitch_class_entropy,
 )
+from musicgen.metrics.melody import melody_measures
 from musicgen.metrics.part_writing import part_writing as four_voices
 from musicgen.metrics.repeated_bars import (
     bar_notes,
@@ -63,6 +64,8 @@ COMPARED = {
     "structureness_short": SHORT_STRUCTURE,
     "structureness_mid": "structureness, mid segments",
     "structureness_long": "structureness, long segments",
+    "repeated_notes": "repeated notes",
+    "bars_without_lead": "bars without the leading part",
     "out_of_range": "out of range",
     "crossed": "crossed",
     "parallel_fifths": PARALLELS[0],
@@ -137,13 +140,22 @@ def part_writing(inputs: Inputs, out: Path) -> list[TableRow]:
         except UserError as error:
             left_out.append(f"left out: {pair.file}: {error}")
             continue
-        for kind, measures in (("generated", generated), ("originals", originals)):
-            names = {"pieces": kind, "piece": pair.file, "original": pair.name}
-            rows += [{**names, "measure": name, "value": value} for name, value in measures.items()]
+        rows += measure_rows(pair, generated, originals)
     warn_of_first(left_out, NUM_SKIPPED_SHOWN)
     if not rows:
         raise UserError("metrics=part_writing needs pieces in four voices, each in its own track")
     return rows
+
+
+def measure_rows(
+    pair: Pair, generated: Mapping[str, float], originals: Mapping[str, float]
+) -> list[TableRow]:
+    """Return the rows of a continuation and of its original, from their measures by name."""
+    return [
+        {"pieces": kind, "piece": pair.file, "original": pair.name, "measure": name, "value": value}
+        for kind, measures in (("generated", generated), ("originals", originals))
+        for name, value in measures.items()
+    ]
 
 
 def describe(score: Score, pair: Pair) -> dict[str, float]:
@@ -190,8 +202,8 @@ def compare_continuations(continuations: Sequence[Continuation]) -> Comparisons:
         prompt, music = continuation.prompt, continuation.new_on_grid
         pairs.append(Pair(prompt.name, prompt.name, music, prompt.piece, prompt.end.tick))
     parts = {pair.name: pair.original_continuation() for pair in pairs}
-    generated = {pair.name: _describe_with_voices(pair.continuation, pair) for pair in pairs}
-    originals = {pair.name: _describe_with_voices(parts[pair.name], pair) for pair in pairs}
+    generated = {pair.name: _describe_with_parts(pair.continuation, pair) for pair in pairs}
+    originals = {pair.name: _describe_with_parts(parts[pair.name], pair) for pair in pairs}
     comparisons = {}
     for key, measure in COMPARED.items():
         values, baseline = (
@@ -211,9 +223,9 @@ def compare_continuations(continuations: Sequence[Continuation]) -> Comparisons:
     return comparisons
 
 
-def _describe_with_voices(score: Score, pair: Pair) -> dict[str, float]:
-    """Return what `describe` returns, with measures of part writing if there are four voices."""
-    values = describe(score, pair)
+def _describe_with_parts(score: Score, pair: Pair) -> dict[str, float]:
+    """Return what `describe` returns, and measures of the leading part and of four voices."""
+    values = describe(score, pair) | melody_measures(score, pair.reference)
     if not any(track.is_drum for track in score.tracks):
         with suppress(UserError):  # it is not in four voices
             values |= four_voices(score)

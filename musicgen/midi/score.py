@@ -77,6 +77,14 @@ class KeySignature(NamedTuple):
     minor: bool = False
 
 
+def beats_in_bar(signature: TimeSignature) -> int:
+    """Return the number of quarters, of dotted quarters in 6/8 etc., or of eighths in 5/8 etc."""
+    _, numerator, denominator = signature
+    if denominator <= 4:
+        return numerator * 4 // denominator
+    return numerator // 3 if numerator % 3 == 0 else numerator
+
+
 def pitch_name(pitch: int) -> str:
     """Return the name of a MIDI pitch; 60 is C4."""
     return f"{PITCH_CLASSES[pitch % 12]}{pitch // 12 - 1}"

@@ -6,7 +6,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import Marker, NoteArray, Score, TimeSignature, pitched_notes
+from musicgen.midi import Marker, NoteArray, Score, pitched_notes
+from musicgen.midi.score import beats_in_bar
 from musicgen.tokenization.chords import (
     CHORDS,
     INTERVALS,
@@ -87,7 +88,7 @@ def _beats(score: Score) -> tuple[IntArray, FloatArray]:
     starts = score.bar_starts()[:_MAX_BEATS]
     signatures = score.time_signatures_from_start()
     latest = np.searchsorted([s.tick for s in signatures], starts, side="right") - 1
-    per_bar = np.array([_beats_in_bar(s) for s in signatures])[latest]
+    per_bar = np.array([beats_in_bar(s) for s in signatures])[latest]
     lines = np.append(starts, starts[-1] + score.bar_ticks(signatures[latest[-1]]))
     count, start, length = (np.repeat(x, per_bar) for x in (per_bar, starts, np.diff(lines)))
     beat = np.concatenate([np.arange(number) for number in per_bar])
@@ -95,14 +96,6 @@ def _beats(score: Score) -> tuple[IntArray, FloatArray]:
     cost = np.where(2 * beat == count, _CHANGE_MIDDLE, _CHANGE_BEAT)
     cost[beat == 0] = _CHANGE_BAR
     return np.append(ticks, lines[-1])[: _MAX_BEATS + 1], cost[:_MAX_BEATS]
-
-
-def _beats_in_bar(signature: TimeSignature) -> int:
-    """Return the number of quarters, of dotted quarters in 6/8 etc., or of eighths in 5/8 etc."""
-    _, numerator, denominator = signature
-    if denominator <= 4:
-        return numerator * 4 // denominator
-    return numerator // 3 if numerator % 3 == 0 else numerator
 
 
 def _sounding(notes: NoteArray, edges: IntArray) -> tuple[FloatArray, int]:
