@@ -74,7 +74,7 @@ def _phrases(pair: Pair, score: Score) -> dict[str, float]:
     for music, begin in ((shown, -pickup), (score, first)):
         part = replace(music, tracks=[Track(notes=leading_part(music, piece))])
         events.append(bar_notes(part) + np.array([begin, 0, 0, 0]))
-    joined, num_bars = np.concatenate(events), first + len(score.bar_starts())
+    joined, num_bars = np.concatenate(events), first + score.num_bars
     found = {}
     for bars in PERIODS:
         share = np.nan if key is None else half_cadence_share(score, key, lead, bars, first)

@@ -187,7 +187,7 @@ def half_cadence_share(
     """
     starts = score.bar_starts()
     last_bar = score.bar_ticks(score.time_signature_at(int(starts[-1])))
-    lines = np.append(starts, starts[-1] + last_bar)
+    lines = np.append(starts, starts[-1] + last_bar)[: score.num_bars + 1]
     notes, rests = pitched_notes(score), []
     for bar, (line, end) in enumerate(pairwise(lines.tolist())):
         if (first + bar + 1) % phrase == 0:

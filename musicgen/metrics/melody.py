@@ -109,19 +109,22 @@ def recovered_leap_share(notes: NoteArray) -> float:
 def silent_bar_share(score: Score, notes: NoteArray) -> float:
     """Return the share of a score's bars in which notes [num_notes] neither begin nor sound.
 
-    A note that is held for less than a sixteenth of a new bar does not sound in it.
+    Bars count up to that of the last onset of the score. A note that is held for less than a
+    sixteenth of a new bar does not sound in it. NaN without bars.
     """
-    starts = score.bar_starts()
+    starts = score.bar_starts()[: score.num_bars]
+    if not len(starts):
+        return np.nan
     first, last = notes["onset"], notes["onset"] + notes["duration"] - score.ticks_per_beat // 4
     spans = np.searchsorted(starts, (first, np.maximum(first, last)), side="right") - 1
     edges = np.zeros(len(starts) + 1, np.int64)
     np.add.at(edges, spans[0], 1)
-    np.add.at(edges, np.minimum(spans[1], len(starts) - 1) + 1, -1)
+    np.add.at(edges, spans[1] + 1, -1)
     return float((np.cumsum(edges)[:-1] == 0).mean())
 
 
 def notes_by_bar(score: Score, notes: NoteArray | None = None) -> IntArray:
-    """Return how many notes begin in each bar. [num_bars]
+    """Return how many notes begin in each bar, up to that of the score's last onset. [num_bars]
 
     Args:
         notes: those of a part, such as `leading_part`; None: all notes of the score.
@@ -129,7 +132,7 @@ def notes_by_bar(score: Score, notes: NoteArray | None = None) -> IntArray:
     starts = score.bar_starts()
     onsets = (score.notes if notes is None else notes)["onset"]
     bars = np.searchsorted(starts, onsets, side="right") - 1
-    return np.bincount(bars, minlength=len(starts)).astype(np.int64)
+    return np.bincount(bars, minlength=score.num_bars).astype(np.int64)
 
 
 def melody_measures(score: Score, like: Score | None = None) -> dict[str, float]:
@@ -151,6 +154,6 @@ def melody_measures(score: Score, like: Score | None = None) -> dict[str, float]
         "leaps_recovered": recovered_leap_share(notes),
         "bars_without_lead": silent_bar_share(score, notes),
         "lead_range": float(np.ptp(notes["pitch"])) if len(notes) else np.nan,
-        "lead_notes_per_bar": len(notes) / len(counts),
+        "lead_notes_per_bar": len(notes) / len(counts) if len(counts) else np.nan,
         **{f"notes_per_bar_{i}": value for i, value in enumerate(quarters, start=1)},
     }
