@@ -12,8 +12,8 @@ songs-small.
 
 The measures are those of evaluate.py (`metrics=[melody,cadences]`). The originals' bars are those
 after the prompt, but their ends are those of the whole pieces. The value of a piece is the mean
-over its samples. `last_note` is the median over pieces. `settings` are the same measures of some
-songs with other sampling. Continuations stay in --out.
+over its samples. `last_note` is the median over pieces. With --settings, songs and chorales are
+also continued with other sampling (`SETTINGS`). Continuations stay in --out.
 """
 
 import argparse
@@ -47,12 +47,18 @@ CORPORA = {"songs": "openscore_lieder", "piano": "polish_piano"}
 MODELS = {"chorales": "bach-chorales", "bands": "groove-small"}
 LENGTHS = {"chorales": (4, 8)}  # bars of the prompt and of the continuation
 SIDES = ("generated", "originals")
-SETTINGS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "top_p=1": {"top_p": 1.0},
-    "variation=null": {"variation": None},
-    "top_p=1 variation=null": {"top_p": 1.0, "variation": None},
-    "lag_bias=[]": {"lag_bias": []},
+# Other sampling than the default, of the kinds in which it was tried.
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "songs": {
+        "top_p=1": {"top_p": 1.0},
+        "variation=null": {"variation": None},
+        "top_p=1 variation=null": {"top_p": 1.0, "variation": None},
+        "lag_bias=[]": {"lag_bias": []},
+    },
+    "chorales": {
+        "temperature=0.85": {"temperature": 0.85},
+        "temperature=1": {"temperature": 1.0},
+    },
 }
 Reader = Callable[[], Score]
 Values = dict[str, float]
@@ -61,49 +67,42 @@ Values = dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kinds", nargs="*", help="KIND=FOLDER", metavar="KIND=FOLDER")
-    parser.add_argument("--pieces", type=int, default=12, help="of each kind")
-    parser.add_argument("--samples", type=int, default=2)
-    parser.add_argument("--settings", type=Path, help="folder of the songs, for other sampling")
-    parser.add_argument("--songs", type=int, default=8, help="that are sampled in other ways")
+    parser.add_argument("--pieces", type=int, default=24, help="of each kind")
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--settings", action="store_true", help="measure other sampling, too")
     parser.add_argument("--out", type=Path, default=Path("outputs/tunes"))
     args = parser.parse_args()
     path = measure.RESULTS / "tunes.json"
-    content = read_json(path) if path.is_file() else {}
-    found = {name: content.get(name, {}) for name in ("kinds", "settings")}
+    found = read_json(path)["kinds"] if path.is_file() else {}
     for each in args.kinds:
         kind, _, folder = each.partition("=")
-        pieces = continued(args, kind, Path(folder), args.pieces, "default")
-        found["kinds"][kind] = {"pieces": len(pieces) // args.samples, **summary(pieces)}
-        stored(kind, found["kinds"][kind], found)
-    for name in SETTINGS if args.settings else ():
-        pieces = continued(args, "songs", args.settings, args.songs, name)
-        found["settings"][name] = {"pieces": len(pieces) // args.samples, **summary(pieces)}
-        stored(name, found["settings"][name], found)
-
-
-def stored(name: str, values: dict[str, Any], found: dict[str, Any]) -> None:
-    """Print some values, and store all."""
-    print(name, values, flush=True)
-    measure.write_results(__file__, found, argparse.Namespace(device="cpu"))
+        for name, options in ({"default": {}} | SETTINGS.get(kind, {})).items():
+            if name == "default" or args.settings:
+                pieces = continued(args, kind, Path(folder), name, options)
+                values = {"pieces": len(pieces) // args.samples, **summary(pieces)}
+                print(kind, name, values, flush=True)
+                found.setdefault(kind, {})[name] = values
+                device = argparse.Namespace(device="cpu")
+                measure.write_results(__file__, {"kinds": found}, device)
 
 
 def continued(
-    args: argparse.Namespace, kind: str, folder: Path, number: int, setting: str
+    args: argparse.Namespace, kind: str, folder: Path, name: str, options: dict[str, Any]
 ) -> list[Continuation]:
     """Return --samples continuations of each piece in turn, from --out if they are there."""
-    path = args.out / f"{kind} {setting} {number} by {args.samples}.pickle"
+    path = args.out / f"{kind} {name} {args.pieces} by {args.samples}.pickle"
     if not path.is_file():
         prompt_bars, bars = LENGTHS.get(kind, (8, 16))
         model = musicgen.load(MODELS.get(kind, "songs-small"))
         done = model.generate(
-            drawn(readers(kind, folder), prompt_bars, bars, number),
+            drawn(readers(kind, folder), prompt_bars, bars, args.pieces),
             prompt_bars=prompt_bars,
             bars=bars,
             ending="close",
             num_samples=args.samples,
             performance="none",
             seed=0,
-            **SETTINGS[setting],
+            **options,
         )
         write_bytes(path, pickle.dumps(done))
     pieces: list[Continuation] = pickle.loads(path.read_bytes())
