@@ -261,6 +261,21 @@ def kinds_of_music(lines: Sequence[Sequence[str]]) -> list[Row]:
     return [{name: line.get(name, "") for name in columns} for line in table]
 
 
+def tunes(lines: Sequence[Sequence[str]]) -> list[Row]:
+    """MEASURE | …, then LABEL | KIND [| SETTING]: those of continuations, and of the originals."""
+    measures, *lines = lines
+    table = []
+    for label, kind, *setting in lines:
+        found = result("tunes")["kinds"][kind]["".join(setting) or "default"]
+        line = {"generated (originals)": f"{label} ({found['pieces']})"}
+        for name in measures:
+            values = [found[side][name] for side in ("generated", "originals")]
+            new, own = ("–" if value is None else two_digits(value) for value in values)
+            line[name.replace("_", " ")] = f"{new} ({own})"
+        table.append(line)
+    return table
+
+
 def two_digits(value: float) -> str:
     """Return a number with two digits behind the point, or with one from 10 on."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
@@ -268,7 +283,7 @@ def two_digits(value: float) -> str:
 
 KINDS = (
     *(compared, composing_pages, exact_spe, race, every_encoding, yardstick, card),
-    *(performances, kinds_of_music),
+    *(performances, kinds_of_music, tunes),
 )
 TABLES = {kind.__name__: kind for kind in KINDS}
 

@@ -67,8 +67,8 @@ Values = dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kinds", nargs="*", help="KIND=FOLDER", metavar="KIND=FOLDER")
-    parser.add_argument("--pieces", type=int, default=24, help="of each kind")
-    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--pieces", type=int, default=16, help="of each kind")
+    parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--settings", action="store_true", help="measure other sampling, too")
     parser.add_argument("--out", type=Path, default=Path("outputs/tunes"))
     args = parser.parse_args()

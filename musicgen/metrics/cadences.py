@@ -134,7 +134,7 @@ def _beats(score: Score) -> IntArray:
         number, length = beats_in_bar(signature), score.bar_ticks(signature)
         ticks += [line + beat * length // number for beat in range(number)]
         end = line + length
-    return np.array([*ticks, end])
+    return np.unique([*ticks, end])  # a beat of less than a tick is none
 
 
 def _sounding(notes: NoteArray, edges: IntArray) -> tuple[FloatArray, IntArray]:

@@ -59,6 +59,12 @@ def test_harmonies_of_broken_chords():
     assert [chord.tick for chord in found] == [0, 4 * 480, 8 * 480]
 
 
+def test_beats_of_less_than_a_tick():
+    score = builders.piano((0, 2, 48), (0, 2, 64), (0, 2, 67), tpb=1)
+    score.time_signatures = [TimeSignature(0, 5, 8)]
+    assert [chord.degree(C_MAJOR) for chord in harmonies(score, C_MAJOR)] == ["I"]
+
+
 def test_rests_are_no_harmonies():
     assert degrees(G, (None,) * 4, C, beats=[1, 2, 1]) == ["V", "I"]
     assert harmonies(tune(), C_MAJOR) == []
