@@ -66,18 +66,19 @@ def skyline(notes: NoteArray) -> NoteArray:
     accompaniment under long notes is not a melody. [num_notes] -> [num_top]
     """
     top: list[int] = []
-    held: list[tuple[int, int]] = []  # end and pitch of the notes before
+    ends: dict[int, int] = {}  # of the notes before, by pitch
     ordered = sort_notes(notes)
     is_highest = np.append(np.diff(ordered["onset"]) != 0, True)[: len(ordered)]
     rows = zip(ordered[["onset", "duration", "pitch"]].tolist(), is_highest.tolist(), strict=True)
     for i, ((onset, duration, pitch), highest) in enumerate(rows):
         end = onset + duration
-        held = [note for note in held if note[0] > onset]
         if highest and not any(
-            other > pitch and 2 * (min(stop, end) - onset) >= duration for stop, other in held
+            other > pitch and 2 * (min(stop, end) - onset) >= duration
+            for other, stop in ends.items()
+            if stop > onset
         ):
             top.append(i)
-        held.append((end, pitch))
+        ends[pitch] = max(end, ends.get(pitch, end))
     return ordered[top] if top else np.empty(0, NOTE)
 
 
