@@ -190,7 +190,11 @@ def test_a_class_of_other_arguments_is_named(monkeypatch):
             "compare=.5.: expected a list of",
         ),
         (trust, {"module": ".."}, "trust=..: expected the name of a module"),
-        (check_settings_of, {"name": "limits", "settings": None, "function": check_types}, "limits=None"),
+        (
+            check_settings_of,
+            {"name": "limits", "settings": None, "function": check_types},
+            "limits=None",
+        ),
     ],
 )
 def test_settings_of_objects(make, settings, message):
