@@ -266,7 +266,7 @@ def tunes(lines: Sequence[Sequence[str]]) -> list[Row]:
     measures, *lines = lines
     table = []
     for label, kind, *setting in lines:
-        found = result("tunes")["kinds"][kind]["".join(setting) or "default"]
+        found = result("tunes")["kinds"][kind]["".join(setting) or "all"]
         line = {"generated (originals)": f"{label} ({found['pieces']})"}
         for name in measures:
             values = [found[side][name] for side in ("generated", "originals")]
