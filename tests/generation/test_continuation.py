@@ -121,7 +121,7 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
         ({"chords": ["C", "Am"]}, r"chords=\['C', 'Am'\]: expected chords such as C"),
         ({"chords": "C X"}, "chords=X: expected chords such as"),
         ({"keep": "alto", "bars": 8}, "bars=8: expected to be left out with keep"),
-        ({"keep": "alto", "ending": "close"}, "ending=close: expected to be left out"),
+        ({"rewrite": 2, "ending": "close"}, "ending=close: expected to be left out"),
     ],
 )
 def test_options_that_cannot_be_used_say_so(options, message):
