@@ -33,7 +33,7 @@ from musicgen.data.loading import MusicDataModule
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.files import write_text
-from musicgen.generation.request import SamplingParams
+from musicgen.generation.sampling import SamplingParams
 from musicgen.models import parameter_count
 from musicgen.run_folders import (
     LAST,

@@ -43,7 +43,7 @@ class TrainingWindows(Dataset):
     Pieces that are shorter than a window are used whole. All positions of a window are therefore
     trained equally often if pieces are long enough.
 
-    The tokenizer may then change the order of the parts, see `PartOrder.rearrange`.
+    The tokenizer may then change the order of the parts, see `Tokenizer.rearrange`.
 
     Args:
         cache: the tokens of the corpus.

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.engines import Engine
 from musicgen.generation.prompt import Prompt
-from musicgen.generation.request import GenerationRequest, SamplingParams
+from musicgen.generation.request import GenerationRequest
+from musicgen.generation.sampling import SamplingParams
 from musicgen.models import CopySettings, ModelState, Transformer
 from musicgen.tokenization.augmentation import tritone
 from musicgen.tokenization.base import Tokenizer
@@ -65,7 +66,12 @@ class Decoder:
             same = [*group]
             ids = np.stack([prompt.tokens for prompt in same])  # [G, L]
             positions = np.stack(  # [G, L, P]
-                [self.coordinates.of(x.tokens, self.names, bar_length=x.bar_length) for x in same]
+                [
+                    self.coordinates.of(
+                        x.tokens, self.names, bar_length=x.bar_length, gap_end=x.gap_end
+                    )
+                    for x in same
+                ]
             )
             inputs = (torch.from_numpy(each).to(self.engine.device) for each in (ids, positions))
             last, state = self.engine.prefill(*inputs)
@@ -155,7 +161,9 @@ class GuidedDecoder:
 
     def _negative(self, prompt: Prompt) -> Prompt:
         """Return a prompt whose kept tokens of the first bar to be written are transposed."""
-        is_new = self.decoder.tokenizer.times(prompt.tokens) >= prompt.end.step
+        tokenizer = self.decoder.tokenizer
+        is_new = tokenizer.times(prompt.tokens) >= prompt.end.step
+        is_new[: tokenizer.future_length(prompt.tokens)] = False
         transposed = self._transposed.numpy()[prompt.tokens]
         return replace(prompt, tokens=np.where(is_new, transposed, prompt.tokens))
 

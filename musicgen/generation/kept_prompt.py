@@ -9,6 +9,7 @@ import numpy as np
 
 from musicgen.errors import UserError, errors_name
 from musicgen.generation.accompaniment import with_first_bar
+from musicgen.generation.gap import Gap
 from musicgen.generation.performance import Performance
 from musicgen.generation.prompt import Boundary, KeptParts, Prompt
 from musicgen.generation.source import Source, bar_lines, median_velocities, on_grid, with_own_keys
@@ -25,7 +26,7 @@ def kept_prompt(
     score: Score,
     name: str,
     keep: Sequence[str],
-    bars: tuple[int, int | None],
+    gap: Gap,
     markers: Sequence[Marker],
     progression: list[list[int]] | None = None,
     data: bytes | None = None,
@@ -35,7 +36,7 @@ def kept_prompt(
 
     Args:
         keep: names of decoded tracks.
-        bars: the first one to write, from 0, and the one after the last; None: to the end.
+        gap: what to write; without an end, bars are written to the end of the piece.
         markers: those of the piece and recognised chords, which count before these bars.
         progression: the chords of these bars, see `parse_progression`; None: the piece's.
         data: the MIDI file that the score was read from.
@@ -44,10 +45,10 @@ def kept_prompt(
     Raises:
         UserError: the piece has no such parts or bars, or the model cannot write to them.
     """
-    first, end, chords, source = _bars_to_write(score, name, bars, progression)
+    first, end, chords, source = _bars_to_write(score, name, gap.bars, progression)
     written = _model_input(tokenizer, score, markers, chords, (first, end))
     with errors_name(name):
-        conditioning = tokenizer.keep_parts(written, keep, first, bars[1] and end)
+        conditioning = tokenizer.keep_parts(written, keep, first, gap.bars[1] and end, gap.parts)
     roles, targets = conditioning.roles, conditioning.targets
     kept_score = _parts_on_grid(tokenizer, written, roles, {*roles} - {*targets})
     kept_score = with_own_keys(kept_score, source)
@@ -75,7 +76,7 @@ def kept_prompt(
         kept=KeptParts(
             conditioning,
             source,
-            span=(first, np.inf if bars[1] is None else end),
+            span=(first, np.inf if gap.bars[1] is None else end),
             progression=_chords_on_grid(tokenizer, source, conditioning, [*before, *chords]),
             begin=partial(_of_sample, tokenizer, kept_score, conditioning, entropy),
         ),
@@ -165,7 +166,7 @@ def _bars_to_write(
     """
     lines: list[int] = bar_lines(score).tolist()
     if (bars[1] or 0) >= len(lines):
-        raise UserError(f"{name}: rewrite: expected some of its {len(lines) - 1} bars")
+        raise UserError(f"{name}: fill: expected some of its {len(lines) - 1} bars")
     begin, stop = min(bars[0], len(lines) - 1), -1 if bars[1] is None else bars[1]
     first, end = lines[begin], lines[stop]
     chords = _chords_between(score, first, end)

@@ -26,13 +26,12 @@ from musicgen.generation.prompt import (
     tracks_with_notes,
 )
 from musicgen.generation.request import (
-    SWITCHES,
     DecodingParams,
     GenerationRequest,
     PieceParams,
-    SamplingParams,
 )
 from musicgen.generation.sampler import Sampler
+from musicgen.generation.sampling import SWITCHES, SamplingParams
 from musicgen.generation.source import on_beats, pace_of
 from musicgen.generation.surprisal import Surprisal, surprisal
 from musicgen.midi import Score, as_score, music_name, read
@@ -146,7 +145,7 @@ class MusicModel:
     ) -> Prompt:
         """Return the first bars of a piece, with chords from the source used in training.
 
-        With `keep` or `rewrite`, return what is kept of the whole piece, see `kept_prompt`.
+        With `keep` or `fill`, return what is kept of the whole piece, see `kept_prompt`.
 
         Args:
             music: a Score, an object of miditoolkit, muspy or pretty_midi, or the path of a MIDI
@@ -209,18 +208,19 @@ class MusicModel:
         prompt_bars: int | None,
         request: GenerationRequest,
     ) -> Prompt:
-        """Return what `keep` and `rewrite` keep of a whole piece."""
-        piece, entropy = request.piece, None
+        """Return what `keep` and `fill` keep of a whole piece."""
+        piece, gap, entropy = request.piece, request.piece.gap, None
         check_int("prompt_bars", prompt_bars, 0, none_means="none of the target parts")
-        if piece.rewritten_bars and prompt_bars is not None:
-            raise ParameterError("prompt_bars", prompt_bars, "expected no rewrite with it")
-        bars = piece.rewritten_bars or (prompt_bars or 0, None)
-        if bars == (0, None):
+        if prompt_bars is not None:
+            if gap.bars != (0, None):
+                raise ParameterError("prompt_bars", prompt_bars, "expected no bars in fill with it")
+            gap = gap._replace(bars=(prompt_bars, None))
+        if gap.bars == (0, None):
             entropy = [request.decoding.seed, zlib.crc32(name.encode())]
         score = replace(score, key_signatures=piece.key_signatures or score.key_signatures)
         markers = self._with_chords(score).markers
         return kept_prompt(
-            self.tokenizer, score, name, piece.keep, bars, markers, piece.progression, data, entropy
+            self.tokenizer, score, name, piece.keep, gap, markers, piece.progression, data, entropy
         )
 
     def _with_chords(self, score: Score) -> Score:
@@ -257,7 +257,8 @@ class MusicModel:
         Args:
             length_factor: tokens in all, as a multiple of the training length.
             sampling: None takes the model's own; options that are `SamplingParams` change it.
-            options: fields of `PieceParams`, `DecodingParams` or `SamplingParams`. None is the
+            options: fields of `PieceParams`, `DecodingParams` or `SamplingParams`, or `rewrite`, a
+                short form of `fill`. None is the
                 default, and switches `top_k`, `variation` and `max_notes` off; `auto` takes those
                 of the model.
 
@@ -267,9 +268,8 @@ class MusicModel:
         least = 1 / self.training_length  # one token
         check_float("length_factor", length_factor, least, maximum=1e5, none_means="")
         options = _given(options)
-        known = [
-            f.name for kind in (PieceParams, DecodingParams, SamplingParams) for f in fields(kind)
-        ]
+        kinds = PieceParams, DecodingParams, SamplingParams
+        known = ["rewrite", *(each.name for kind in kinds for each in fields(kind))]
         if unknown := sorted(options.keys() - set(known)):
             near = get_close_matches(unknown[0], [*known, "prompt_bars", "length_factor"], 1)
             hint = "see PieceParams, DecodingParams and SamplingParams"
@@ -307,6 +307,7 @@ class MusicModel:
             model.generate("song.mid", prompt_bars=4, bars=16, num_samples=2, temperature=0.8)
             model.generate("song.mid", prompt_bars=4, chords="C Am F G")
             model.generate("tune.mid", keep="soprano")
+            model.generate("quartet.mid", fill="violin 5-8")
 
         Args:
             prompts: Scores, paths of MIDI files, or objects of miditoolkit, muspy or pretty_midi;

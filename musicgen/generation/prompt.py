@@ -132,6 +132,11 @@ class Prompt:
         return self.source.name
 
     @property
+    def gap_end(self) -> int | None:
+        """Grid step at which the bars to write end before others of the piece; None: with it."""
+        return None if self.kept is None else self.kept.conditioning.stop
+
+    @property
     def targets(self) -> Sequence[int]:
         """Indices of the decoded tracks that are written: those with notes in the piece, or all."""
         return self.kept.targets if self.kept else tracks_with_notes(self.piece)

@@ -3,16 +3,16 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from musicgen.errors import ParameterError, UserError
-from musicgen.generation import logits_processors
 from musicgen.generation.engines import ENGINES
-from musicgen.generation.logits_processors import Processor
+from musicgen.generation.gap import Gap, parse_gap
 from musicgen.generation.prompt import Prompt
+from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import KeySignature
 from musicgen.midi.io import program_number
 from musicgen.midi.key import Key, key_fifths, named_key
@@ -49,8 +49,9 @@ class PieceParams:
             prompt, or of the tokenizer.
         keep: names of the voices or parts that stay; the model writes the others. The prompt is a
             whole piece then. For models in which these parts may come first.
-        rewrite: bars of a whole piece to write anew, such as 9-12, without the parts in `keep`.
-            For models of songs.
+        fill: parts, bars or both of a whole piece to write anew, such as `violin 5-8`, see
+            `parse_gap`; bars alone are written without the parts in `keep`. Bars are for models
+            of songs.
     """
 
     bars: int | None = None
@@ -62,7 +63,7 @@ class PieceParams:
     tempo: float | None = None
     program: Any = None
     keep: Any = ()
-    rewrite: Any = None
+    fill: Any = None
 
     def __post_init__(self) -> None:
         names = self.keep.split(",") if isinstance(self.keep, str) else self.keep
@@ -77,30 +78,27 @@ class PieceParams:
         check_int("section_bars", self.section_bars, maximum=_LONGEST_SECTION)
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
         for name in ("bars", "ending", "form", "tempo", "program"):
-            may_close = name == "ending" and self.rewrite is None
+            may_close = name == "ending" and self.gap.bars == (0, None)
             is_given = getattr(self, name) != getattr(type(self), name)
             if self.is_whole_piece and is_given and not may_close:
                 raise ParameterError(name, getattr(self, name), WHOLE_PIECE)
         # Wrong values raise here.
-        _ = self.progression, self.rewritten_bars, self.key_signatures
+        _ = self.progression, self.gap, self.key_signatures
         if self.program is not None and not isinstance(self.program, Mapping):
             program_number(self.program)
 
     @property
     def is_whole_piece(self) -> bool:
         """Whether the prompt is a whole piece; some parts are kept."""
-        return bool(self.keep) or self.rewrite is not None
+        return bool(self.keep) or self.fill is not None
 
     @cached_property
-    def rewritten_bars(self) -> tuple[int, int] | None:
-        """The first bar of `rewrite`, from 0, and the bar after the last."""
-        if self.rewrite is None:
-            return None
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(self.rewrite))
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-        if not 1 <= first <= last:
-            raise ParameterError("rewrite", self.rewrite, "expected bars from 1, such as 9-12")
-        return first - 1, last
+    def gap(self) -> Gap:
+        """What is written anew in a whole piece."""
+        gap = Gap() if self.fill is None else parse_gap(self.fill)
+        if self.keep and gap.parts:
+            raise ParameterError("fill", self.fill, "expected bars alone with keep")
+        return gap
 
     @cached_property
     def key_signatures(self) -> list[KeySignature]:
@@ -147,106 +145,7 @@ class PieceParams:
         }
 
 
-WHOLE_PIECE = "expected to be left out with keep and rewrite: the piece decides it"
-
-SWITCHES = ("top_k", "variation", "max_notes")
-"""Sampling parameters that None and False switch off."""
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How tokens are drawn. The filters apply one after another, in the order of the attributes.
-
-    False is the same as None in `top_k`, `variation` and `max_notes`.
-
-    Attributes:
-        temperature: divides the logits; with a copy head, only the logits of the model's own
-            distribution. 0: always take the most probable token.
-        top_k: keep the k most probable tokens; None keeps all.
-        top_p: keep the most probable tokens that together reach this probability (nucleus
-            sampling, Holtzman et al. 2020); 1 keeps all.
-        variation: scale of the probability of all tokens but the most probable: with 1 they come
-            as often as the model expects, also if `top_k` and `min_p` leave few of them; if they
-            leave none, or with `typical_p`, this does not hold. `top_p` then applies to these
-            tokens alone, see `top_p_of_others`. None: `top_p` applies to all tokens, and music
-            repeats itself more often than the model expects. Ignored with kept parts, which prevent
-            such repetition.
-        min_p: keep the tokens at least this many times as probable as the most probable one
-            (Nguyen et al. 2024); 0 keeps all.
-        typical_p: keep the tokens whose surprise -log p is nearest to the entropy, until they
-            together reach this probability (locally typical sampling, Meister et al. 2023);
-            1 keeps all. The most probable token may be left out.
-        max_notes: how many notes of an instrument may sound at once, for tokenizers of several
-            instruments: one number, or one per instrument; None: any number.
-        avoid_parallels: no two voices move in parallel fifths or octaves; for tokenizers of voices.
-        guidance: the scale of classifier-free guidance (Ho & Salimans 2022) by kept parts: logits l
-            become m + guidance (l - m). The logits m follow the negative prompt, in which the kept
-            parts of the new bars are a tritone higher or lower. 1: no guidance; other scales take
-            up to twice the time.
-        lag_bias: for models with a copy head: nats added to the log-probability of copies at the
-            lags 0, 1, … bars; later lags have 0. None: see `decoder.lag_bias`.
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    variation: float | None = None
-    min_p: float = 0.0
-    typical_p: float = 1.0
-    max_notes: int | Sequence[int] | None = None
-    avoid_parallels: bool = False
-    guidance: float = 1.0
-    lag_bias: Sequence[float] | None = None
-
-    def __post_init__(self) -> None:
-        for name in SWITCHES:
-            if getattr(self, name) is False:
-                object.__setattr__(self, name, None)
-        check_float("temperature", self.temperature)
-        check_int("top_k", self.top_k, none_means="all tokens")
-        check_float("top_p", self.top_p, above=0, maximum=1)
-        check_float("variation", self.variation, maximum=1, none_means="top_p of all tokens")
-        check_float("min_p", self.min_p, maximum=1)
-        check_float("typical_p", self.typical_p, above=0, maximum=1)
-        if isinstance(self.max_notes, Sequence):
-            for number in self.max_notes:
-                check_int("max_notes", number)
-        else:
-            check_int("max_notes", self.max_notes, none_means="any number")
-        check_bool("avoid_parallels", self.avoid_parallels)
-        check_float("guidance", self.guidance)
-        if self.lag_bias is not None and not isinstance(self.lag_bias, Sequence):
-            raise ParameterError("lag_bias", self.lag_bias, "expected a list of numbers, or None")
-        for nats in self.lag_bias or ():
-            check_float("lag_bias", nats, minimum=-1000)
-
-    def processors(self) -> list[Processor]:
-        """Return the logits processors of these parameters, in the order in which they apply."""
-        if self.temperature == 0:
-            return [logits_processors.greedy]
-        processors: list[Processor] = []
-        if self.temperature != 1:
-            processors.append(partial(logits_processors.temperature, temperature=self.temperature))
-        if self.variation is not None:
-            others: dict[str, Any] = {"variation": self.variation, "top_k": self.top_k}
-            others |= {"p": self.top_p, "min_p": self.min_p}
-            processors.append(partial(logits_processors.top_p_of_others, **others))
-        else:
-            processors += self._filters()
-        if self.typical_p < 1:
-            processors.append(partial(logits_processors.typical_p, p=self.typical_p))
-        return processors
-
-    def _filters(self) -> list[Processor]:
-        """Return the filters that apply to all tokens alike."""
-        filters: list[Processor] = []
-        if self.top_k is not None:
-            filters.append(partial(logits_processors.top_k, k=self.top_k))
-        if self.top_p < 1:
-            filters.append(partial(logits_processors.top_p, p=self.top_p))
-        if self.min_p > 0:
-            filters.append(partial(logits_processors.min_p, p=self.min_p))
-        return filters
+WHOLE_PIECE = "expected to be left out with keep, fill and rewrite: the piece decides it"
 
 
 @dataclass(frozen=True)
@@ -319,7 +218,14 @@ class GenerationRequest:
 
     @classmethod
     def of(cls, sampling: SamplingParams | None = None, **options: Any) -> "GenerationRequest":
-        """Return a request of options, fields of the three parts; some may change `sampling`."""
+        """Return a request of options, fields of the three parts; some may change `sampling`.
+
+        The option `rewrite` is a short form of `fill` with bars.
+        """
+        if (bars := options.pop("rewrite", None)) is not None:
+            if re.fullmatch(r"\d+(-\d+)?", str(bars)) is None or options.get("fill") is not None:
+                raise ParameterError("rewrite", bars, "expected bars such as 9-12, without fill")
+            options["fill"] = bars
 
         def own(kind: Any) -> dict[str, Any]:
             names = {each.name for each in fields(kind)} & options.keys()

@@ -29,7 +29,7 @@ class Source:
         bar_ticks: ticks of the file in the prompt's last bar.
         is_whole: whether the prompt is the whole piece of the file.
         time_signature: of the continuation, if its bars have another length than the file's.
-        tune_part: index of the decoded track for a lone melody, see `PartOrder.name_tune`; None:
+        tune_part: index of the decoded track for a lone melody, see `Tokenizer.name_tune`; None:
             tracks are read as `Tokenizer.find_track` finds them.
         tempo: first tempo of the continuation, in quarters a minute; None: that of the prompt.
         programs: General MIDI programs of decoded tracks, by index, instead of the tokenizer's.

@@ -29,9 +29,6 @@ MAX_TOKENS_PER_BAR = 1024
 No bar of a known corpus has as many. The limit stops a model that does not end its bars.
 """
 
-NUM_FOLLOWING_BARS = 2
-"""Number of following bars that decide which candidate for rewritten bars is taken."""
-
 NO_TOKENS = np.empty(0, np.int64)
 
 
@@ -39,14 +36,14 @@ class ConditioningTokens(NamedTuple):
     """The tokens of a piece with kept parts, to which the other parts are written.
 
     Attributes:
-        ids: those of the kept parts, -1 in place of what is to be written. [L]
+        ids: those of the kept parts, -1 in place of what is to be written; what follows a gap comes
+            first, see `gaps`. [L]
         roles: the decoded track for each of the score's tracks; None: without a decoded track.
         targets: the decoded tracks to be written.
         start: grid step from which they replace the score's.
         stop: grid step at which the last bar of `ids` ends; None: with the ids.
         tick_map: from ticks of the score to those of its whole bars, see `relocate`. [2, N]
         rules: how tracks are read whose names tell other parts, in words.
-        following: ids of the next bars of the piece, of all parts; at most `NUM_FOLLOWING_BARS`.
     """
 
     ids: IntArray
@@ -56,7 +53,6 @@ class ConditioningTokens(NamedTuple):
     stop: int | None = None
     tick_map: IntArray = UNMOVED
     rules: Sequence[str] = ()
-    following: IntArray = NO_TOKENS
 
 
 class _SavedVocabulary(TypedDict):
@@ -112,21 +108,29 @@ class Tokenizer(Codec):
         return score, None
 
     def keep_parts(
-        self, score: Score, names: Sequence[str], first: int, end: int | None
+        self,
+        score: Score,
+        keep: Sequence[str],
+        first: int,
+        end: int | None,
+        write: Sequence[str] = (),
     ) -> ConditioningTokens:
         """Return a piece in an order in which some parts lead, so that others are written to them.
 
         Args:
-            names: of the decoded tracks that lead.
+            keep: names of the decoded tracks that lead.
             first: tick up to which the other parts are kept, too.
             end: tick at which the writing ends; None: with the piece.
+            write: names of the decoded tracks, or of tracks of the score, that are written; all
+                others lead. Empty: those that `keep` does not name.
 
         Raises:
             UserError: the tokens have no such order, or the piece has no such parts.
         """
         raise UserError(
-            "keep and rewrite need a model whose tokens have the parts of a bar one after another "
-            f"(tokenizer=songs); keep also works with voices, such as checkpoint={CHORALE_MODEL}"
+            "keep, fill and rewrite need a model whose tokens have the parts of a bar one after "
+            "another (tokenizer=songs); keep also works with voices, such as "
+            f"checkpoint={CHORALE_MODEL}"
         )
 
     def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:

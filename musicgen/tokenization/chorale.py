@@ -190,27 +190,33 @@ class Chorale(Tokenizer):
         return np.concatenate([[header], moved.ravel(), end])
 
     def keep_parts(
-        self, score: Score, names: Sequence[str], first: int, end: int | None
+        self,
+        score: Score,
+        keep: Sequence[str],
+        first: int,
+        end: int | None,
+        write: Sequence[str] = (),
     ) -> ConditioningTokens:
-        if end is not None or not names:
-            return super().keep_parts(score, names, first, end)
+        if end is not None or not (keep or write):
+            return super().keep_parts(score, keep, first, end)
         if not self.families["Lead"]:
             raise UserError(
                 "this model has not learned keep=; take one that was trained with "
                 f"tokenizer.lead_probability above 0, such as checkpoint={CHORALE_MODEL}"
             )
-        kept = [find_voice(name) for name in names]
-        if None in kept or len(set(kept)) == NUM_VOICES:
+        named = {find_voice(name) for name in write or keep}
+        if None in named or len(named) == NUM_VOICES:
             expected = f"expected one to three of {', '.join(VOICES)}"
-            raise ParameterError("keep", ",".join(names), expected)
-        leading = [voice in kept for voice in range(NUM_VOICES)]
+            setting = "fill" if write else "keep"
+            raise ParameterError(setting, ",".join(write or keep), expected)
+        leading = [(voice in named) != bool(write) for voice in range(NUM_VOICES)]
         roles = _voices_of_score(score, leading)
-        named = [
+        tracks = [
             replace(track, name=VOICES[voice])
             for track, voice in zip(score.tracks, roles, strict=True)
             if voice is not None
         ]
-        ids = self.lead(self.encode(replace(score, tracks=named)), leading)
+        ids = self.lead(self.encode(replace(score, tracks=tracks)), leading)
         start = int(to_grid(np.array(first), STEPS_PER_BEAT, score.ticks_per_beat))
         begin = 1 + NUM_VOICES * (LEAD + start)
         if ids[0] not in self.families["Lead"] or begin >= len(ids) - 1:

@@ -62,6 +62,10 @@ class Codec(ABC):
     def times(self, tokens: IntArray) -> IntArray:
         """Return the musical time of each id, in grid steps from the first bar. [L] -> [L]."""
 
+    def future_length(self, tokens: IntArray) -> int:
+        """Return how many of the ids [L] are of what follows a gap, see `gaps`; by default 0."""
+        return 0
+
     @abstractmethod
     def find_track(self, track: Track) -> int | None:
         """Return the index of the decoded track that a Score's track becomes, if any.

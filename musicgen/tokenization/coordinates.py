@@ -31,6 +31,7 @@ class Coordinates:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._bars = codec.families.get("Bar", range(0))
+        self._marks = codec.families.get("Gap", range(0))
         pitch = np.where(codec.pitch_ranks < 0, -1, codec.pitch_ranks + codec.pitches.start)
         pitch[codec.families.get("NoteOff", range(0))] = -1
         self.values = {"pitch": pitch}
@@ -46,20 +47,29 @@ class Coordinates:
             raise ParameterError("coordinates", ", ".join(missing), expected)
 
     def of(
-        self, tokens: IntArray, names: Sequence[str], *, bar_length: int | None = None
+        self,
+        tokens: IntArray,
+        names: Sequence[str],
+        *,
+        bar_length: int | None = None,
+        gap_end: int | None = None,
     ) -> IntArray:
         """Return the named coordinates of ids. [L] -> [L, len(names)].
 
         Args:
             bar_length: grid steps in a bar, for tokens without bars; None: a bar of four quarters.
+            gap_end: grid step at which the future of a gap begins; None: where the last bar of the
+                tokens ends, which is that of the gap.
         """
         tokens = np.asarray(tokens, dtype=np.int64)
         times = self._codec.times(tokens)
+        if gap_end is not None and (first := self._codec.future_length(tokens)):
+            times[: first - 1] += gap_end - times[0]
         columns = {"index": np.arange(len(tokens)), "time": times}
         if self._bars:
             is_bar = within(tokens, self._bars)
             columns["bar"] = np.maximum(np.cumsum(is_bar) - 1, 0)
-            columns["beat"] = times - latest(0, is_bar, times)
+            columns["beat"] = times - latest(0, is_bar | within(tokens, self._marks), times)
         else:
             length = bar_length or 4 * self._codec.steps_per_beat
             columns["bar"], columns["beat"] = np.divmod(times, length)

@@ -7,10 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import TICKS_PER_BEAT, KeySignature, Score, Track, pitched_notes
-from musicgen.midi.key import find_key
+from musicgen.midi import TICKS_PER_BEAT, Score, Track
 from musicgen.midi.score import PIANO, is_line
-from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bar_constraints import (
     FixedKey,
     KeptSongParts,
@@ -19,19 +17,18 @@ from musicgen.tokenization.bar_constraints import (
     bar_constraints,
 )
 from musicgen.tokenization.bar_grammar import SongsGrammar
-from musicgen.tokenization.bars import FIFTHS, Events, InBars, sorted_tokens
-from musicgen.tokenization.base import NO_TOKENS, NUM_FOLLOWING_BARS, ConditioningTokens
+from musicgen.tokenization.bars import FIFTHS, Events, sorted_tokens
 from musicgen.tokenization.closing import last_chord
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
-from musicgen.tokenization.grammar import latest
-from musicgen.tokenization.instruments import find_by_words, find_named, instruments_of
+from musicgen.tokenization.gaps import MARKS, future_length
+from musicgen.tokenization.instruments import find_by_words, instruments_of
+from musicgen.tokenization.part_orders import MAX_PARTS, PartOrders, found_fifths
 from musicgen.tokenization.quantization import (
     QuantizationReport,
     find_changes,
     nearest_bin,
     printed_rhythm,
     ratio_bins,
-    relocate,
 )
 from musicgen.tokenization.vocabulary import IntArray, within
 from musicgen.validation import check_float
@@ -43,15 +40,13 @@ DURATIONS = (
     36, 40, 42, 45, 48, 54, 60, 66, 72, 84, 96, 108, 120, 144, 168, 192,
 )  # fmt: skip
 NUM_PITCHES = 128  # MIDI pitches: a voice of a part's pitch is 128 part + pitch
-MAX_PARTS = 8  # with the chords; there are 2 to the power of their number orders
 
 TUNE = "voice"  # name of the part for a lone melody
 
-_SINGLE_PROBABILITY = 0.5  # of the crops in which parts lead; in the others any set leads
 _HEADER_PLACES = 4  # bar, key, tempo and the part of chords, before the other parts of a bar
 
 
-class Songs(InBars):
+class Songs(PartOrders):
     """Bars: time signature; key and tempo where they change; then part after part; EOS at the end.
 
         Bar_3/4 Key_-3 Tempo_95 Part_Chords Beat_0 Chord_C_m Part_Voice Beat_0 Pitch_60 Duration_12
@@ -79,6 +74,8 @@ class Songs(InBars):
         max_transposition: training crops are shifted by up to this many semitones up or down.
         lead_probability: share of the crops in which any part that they have leads, or in half
             of these any set of parts, chords among them.
+        gap_probability: share of the crops in the order of `gaps`. The tokens of this order are in
+            the vocabulary if it is positive.
     """
 
     name: ClassVar[str] = "songs"
@@ -88,7 +85,7 @@ class Songs(InBars):
     drums = range(27, 88)  # General MIDI 2
     durations = np.array(DURATIONS) * (TICKS_PER_BEAT // POSITIONS_PER_BEAT)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         *,
         parts: Sequence[Mapping[str, Any]],
@@ -100,6 +97,7 @@ class Songs(InBars):
         max_bars: int = 4096,
         max_transposition: int = 6,
         lead_probability: float = 0,
+        gap_probability: float = 0,
     ) -> None:
         super().__init__(
             time_signatures,
@@ -111,14 +109,15 @@ class Songs(InBars):
             max_transposition,
         )
         check_float("lead_probability", lead_probability, maximum=1)
-        self.lead_probability = lead_probability
+        check_float("gap_probability", gap_probability, maximum=1)
+        self.lead_probability, self.gap_probability = lead_probability, gap_probability
         self.parts = [dict(part) for part in parts]
-        self._words = [part.get("words", ()) for part in self.parts]
+        self.words = [part.get("words", ()) for part in self.parts]
         self.instruments = instruments_of(
             [{name: part[name] for name in part if name != "words"} for part in self.parts]
         )
         self._is_drum = np.array([part.is_drum for part in self.instruments])
-        self._names = [part.name.lower() for part in self.instruments]
+        self.part_names = [part.name.lower() for part in self.instruments]
         if len(self.parts) + chords > MAX_PARTS:
             raise ParameterError("parts", len(self.parts), f"expected up to {MAX_PARTS - chords}")
         self.tempi = [] if tempo_bins is None else ratio_bins(tempo_bins)
@@ -127,8 +126,10 @@ class Songs(InBars):
         if chords:
             self.header = ("Key", "Tempo", "Part", "Beat", "Chord")
             part_names.append("Chords")
+        order = "Beat", "Key", "Tempo", "Chord", "Part", "Pitch", "Drum", "Velocity", "Duration"
         self.number_tokens(
-            ("Beat", "Key", "Tempo", "Chord", "Part", "Pitch", "Drum", "Velocity", "Duration"),
+            (*order, "Gap"),
+            Gap=MARKS if gap_probability else (),
             Key=FIFTHS,
             Part=part_names,
             Drum=self.drums,
@@ -156,8 +157,28 @@ class Songs(InBars):
             own.append(FixedKey(grammar))
         return bar_constraints(grammar, request, prompts, self.pitches, own, targets)
 
+    def future_length(self, tokens: IntArray) -> int:
+        return future_length(tokens, self.families["Gap"])
+
+    def times(self, tokens: IntArray) -> IntArray:
+        """Return the grid step of each id, see `InBars.times`. [L] -> [L]
+
+        The future of a gap begins where the last bar ends.
+        """
+        first = self.future_length(tokens)
+        times = super().times(tokens[first:])
+        if not first:
+            return times
+        bars = tokens[first:][within(tokens[first:], self.families["Bar"])]
+        end = self.signatures.lengths[bars - self.families["Bar"].start].sum()
+        return np.concatenate([end + super().times(tokens[: first - 1]), [0], times])
+
+    def decode(self, tokens: IntArray) -> Score:
+        """Return the music of ids [L], see `InBars.decode`, without that of a future."""
+        return super().decode(tokens[self.future_length(tokens) :])
+
     def find_track(self, track: Track) -> int | None:
-        return find_by_words(track, self.instruments, self._words)
+        return find_by_words(track, self.instruments, self.words)
 
     def normalise_rhythm(self, score: Score) -> Score:
         return printed_rhythm(score)
@@ -183,7 +204,7 @@ class Songs(InBars):
         places, bars = _HEADER_PLACES + parts, bar_of(steps)
         num_bars = int(np.concatenate([bars, key_bar, tempo_bar]).max(initial=-1)) + 1
         if num_bars and not len(key):
-            key_bar, key = np.array([[0], [_key_index(_found_fifths(report.score))]])
+            key_bar, key = np.array([[0], [_key_index(found_fifths(report.score))]])
 
         num_places, end = _HEADER_PLACES + MAX_PARTS, lines[-1]
         part_bar, part_place = np.divmod(np.unique(bars * num_places + places), num_places)
@@ -242,38 +263,6 @@ class Songs(InBars):
             [note, first["Velocity"] + velocity if self.velocities else -1, duration],
         )
 
-    def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
-        if rng.random() >= self.lead_probability:
-            return window
-        ids = self.families["Part"]
-        is_part = within(window, ids[: len(self.instruments)])
-        present = np.unique(window[is_part]) - ids.start
-        leads = np.isin(np.arange(len(ids)), rng.permutation(present)[:1])
-        if rng.random() < _SINGLE_PROBABILITY:
-            leads = rng.random(len(ids)) < 0.5
-        return self.lead(window, leads.tolist())
-
-    def lead(self, tokens: IntArray, parts: Sequence[bool]) -> IntArray:
-        """Return ids [L] with some parts before the others in each bar.
-
-        Without EOS the last bar may be incomplete, and is left out. -> [<= L].
-
-        Args:
-            parts: whether each part leads, chords among them.
-        """
-        eos = self.families["EOS"].start
-        if tokens[-1] != eos:
-            bars = np.flatnonzero(within(tokens, self.families["Bar"]))
-            if len(bars) < 2:
-                return tokens
-            tokens = tokens[: bars[-1]]
-        is_bar, is_part = (within(tokens, self.families[name]) for name in ("Bar", "Part"))
-        part = np.where(is_part, tokens - self.families["Part"].start, -1)  # -1: the header
-        order = np.append(self.places + MAX_PARTS * ~np.array(parts), -2)  # the header comes first
-        place = order[latest(-1, is_bar | is_part, part)]
-        place[tokens == eos] = 2 * MAX_PARTS
-        return tokens[np.lexsort((place, np.cumsum(is_bar)))]
-
     def name_tune(self, score: Score) -> tuple[Score, int | None]:
         """Return a score of a tune alone with the name of a part, and the index of that part.
 
@@ -281,118 +270,12 @@ class Songs(InBars):
         the track's name tells none, and its program is that of files without programs.
         """
         tracks = [track for track in score.tracks if len(track.notes)]
-        if len(tracks) == 1 and TUNE in self._names:
-            (tune,), part = tracks, self._names.index(TUNE)
-            is_unknown = tune.program == PIANO and not self._tells_part(tune)
+        if len(tracks) == 1 and TUNE in self.part_names:
+            (tune,), part = tracks, self.part_names.index(TUNE)
+            is_unknown = tune.program == PIANO and not self.tells_part(tune)
             if is_unknown and is_line(tune.notes):
-                return self._with_name(replace(score, tracks=tracks), 0, part), part
+                return self.with_name(replace(score, tracks=tracks), 0, part), part
         return score, None
-
-    def keep_parts(
-        self, score: Score, names: Sequence[str], first: int, end: int | None
-    ) -> ConditioningTokens:
-        report, lines, signatures = self.in_bars(score)
-        ticks = relocate(np.array([first, end or 0]), report.tick_map)
-        nearest_lines = np.abs(lines - report.grid(ticks)[:, None]).argmin(axis=1)
-        start, stop = lines[nearest_lines].tolist()
-        if first == 0:  # the silence before an upbeat is written, too
-            start = 0
-        score = self._with_named_line(report.score, names)
-        rules = score.repairs[len(report.score.repairs) :]
-        roles = [self.find_track(track) for track in score.tracks]
-        leads, targets = self._leads_and_targets(score, roles, names)
-        if end is not None and not score.key_signatures:  # that of all bars, not of the kept ones
-            score = replace(score, key_signatures=[KeySignature(0, _found_fifths(score))])
-        start_tick = round(start * score.ticks_per_beat / self.steps_per_beat)
-        tracks = [
-            track if role is not None and leads[role] else earlier
-            for track, role, earlier in zip(
-                score.tracks, roles, score.clip(0, start_tick).tracks, strict=True
-            )
-        ]
-        bars = self._split_bars(replace(score, tracks=tracks), leads)
-        bars_of_all_parts = self._split_bars(score, leads)
-        last = len(bars_of_all_parts) if end is None else int(np.searchsorted(lines, stop))
-        following = bars_of_all_parts[last : last + NUM_FOLLOWING_BARS]
-        bar_tokens = self.families["Bar"].start + signatures
-        bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
-        conditioning: list[int] = []
-        for bar, line in zip(bars[:last], lines.tolist(), strict=False):
-            conditioning += bar.tolist()
-            if line >= start:
-                conditioning.append(-1)
-        conditioning.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
-        return ConditioningTokens(
-            np.array(conditioning),
-            roles,
-            targets,
-            start,
-            int(lines[last]),
-            report.tick_map,
-            rules,
-            np.concatenate([NO_TOKENS, *following]),
-        )
-
-    def _split_bars(self, score: Score, leads: Sequence[bool]) -> list[IntArray]:
-        """Return the ids of each bar of a score in which some parts lead."""
-        tokens = self.lead(self.encode(score), leads)[:-1]
-        return np.split(tokens, np.flatnonzero(within(tokens, self.families["Bar"])))[1:]
-
-    def _tells_part(self, track: Track) -> bool:
-        """Return whether the name of a track tells its part, or that it has drums."""
-        return track.is_drum or find_named(track, self.instruments, self._words) is not None
-
-    def _with_name(self, score: Score, index: int, part: int) -> Score:
-        """Return a score whose track at an index has the name of a part."""
-        tracks, name = [*score.tracks], self.instruments[part].name
-        rule = f"{tracks[index].name or 'the tune'} read as {name}"
-        tracks[index] = replace(tracks[index], name=name)
-        return replace(score, tracks=tracks, repairs=[*score.repairs, rule])
-
-    def _with_named_line(self, score: Score, names: Sequence[str]) -> Score:
-        """Return the score with the name of a part for its only tune.
-
-        That is done to keep a single part without notes in the score. The tune is the only pitched
-        track, or the only one without a name that tells a part, and it is a line.
-        """
-        if len(names) != 1 or names[0].lower() not in self._names:
-            return score
-        part = self._names.index(names[0].lower())
-        sounding = [i for i, track in enumerate(score.tracks) if len(track.notes)]
-        if part in [self.find_track(score.tracks[i]) for i in sounding]:
-            return score
-        tunes = [i for i in sounding if not score.tracks[i].is_drum]
-        if len(tunes) > 1:
-            tunes = [i for i in tunes if not self._tells_part(score.tracks[i])]
-        lines = [i for i in tunes if is_line(score.tracks[i].notes)]
-        return self._with_name(score, lines[0], part) if len(lines) == 1 else score
-
-    def _leads_and_targets(
-        self, score: Score, roles: Sequence[int | None], names: Sequence[str]
-    ) -> tuple[list[bool], list[int]]:
-        """Return whether each part is kept, chords among them, and the target parts.
-
-        Raises:
-            ParameterError: the score has no notes of a named part.
-        """
-        known, asked = self._names, [name.lower() for name in names]
-        pairs = zip(score.tracks, roles, strict=True)
-        played = sorted({role for track, role in pairs if role is not None and len(track.notes)})
-        kept = [part for part in played if known[part] in asked]
-        if len(kept) < len(asked):
-            expected = f"expected some of its parts: {', '.join(known[part] for part in played)}"
-            if {*asked} <= {*known}:
-                expected += f"; name the track of a tune {asked[0].capitalize()}"
-            raise ParameterError("keep", ",".join(names), expected)
-        others = [part for part in range(len(known)) if part not in kept]
-        targets = [part for part in played if part not in kept] or others[:1]
-        return [part in kept for part in range(len(self.families["Part"]))], targets
-
-
-def _found_fifths(score: Score) -> int:
-    """Return the key, in fifths, that is found from a score's notes, else that of C major."""
-    key = find_key(pitched_notes(score))
-    return 0 if key is None else key.fifths
 
 
 def _key_index(fifths: Any) -> Any:

@@ -15,8 +15,9 @@ from musicgen.errors import UserError
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.engines import Engine
 from musicgen.generation.prompt import empty_prompt, make_prompt
-from musicgen.generation.request import GenerationRequest, SamplingParams
+from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
+from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.position import Learnable, RoPE
 from musicgen.tokenization import REMI, Chorale, Groove2Groove

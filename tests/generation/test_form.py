@@ -7,8 +7,9 @@ from musicgen.errors import UserError
 from musicgen.generation.decoder import CONTRAST, RETURN, form_biases, lag_bias, lag_biases
 from musicgen.generation.engines import Engine
 from musicgen.generation.prompt import make_prompt
-from musicgen.generation.request import GenerationRequest, SamplingParams
+from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
+from musicgen.generation.sampling import SamplingParams
 from tests.generation.builders import SCORES, TOKENIZERS, run, small_model
 
 MAX_LAG = 7

@@ -10,7 +10,7 @@ import pytest
 from musicgen.composer import compose_pop
 from musicgen.errors import UserError
 from musicgen.generation.prompt import make_prompt
-from musicgen.generation.request import SamplingParams
+from musicgen.generation.sampling import SamplingParams
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from, write
 from musicgen.midi.key import key_fifths
 from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove

@@ -5,7 +5,7 @@ from musicgen.cli.generate import build_request
 from musicgen.errors import UserError
 from musicgen.generation.decoder import check_finite
 from musicgen.generation.logits_processors import draw
-from musicgen.generation.request import SamplingParams
+from musicgen.generation.sampling import SamplingParams
 from musicgen.tokenization import REMI
 from tests.generation.builders import music_model
 

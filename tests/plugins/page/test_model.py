@@ -9,7 +9,7 @@ import torch
 import musicgen
 from musicgen.composer import compose_pop
 from musicgen.generation.logits_processors import draw
-from musicgen.generation.request import SamplingParams
+from musicgen.generation.sampling import SamplingParams
 from musicgen.plugins.page.document import (
     javascript_step,
     pack_weights,

@@ -1,0 +1,280 @@
+"""Measure gaps of four bars with and without what follows them, on composers kept back.
+
+    python -m benchmarks.gaps --lieder FOLDER --polish FOLDER [--quartets FOLDER] [--model MODEL]
+
+- `nats a note` of the original gap, bar lines and chords included: after its eight bars of past
+  alone, with the eight bars that follow first, and with those of another piece.
+- `next bar`: nats a note of the original bar after the gap, read without a future, after the
+  original gap, and after gaps that the model wrote: with their future, and by the past alone.
+- Music beside the original bars, as MIDI-RWKV (Zhou-Zheng & Pasquier 2025) compares it: content
+  preservation is the cosine of pitch classes by half notes (Lu & Su 2018), groove similarity the
+  share of sixteenths in which both have onsets or neither has (Wu & Yang 2020), entropy difference
+  that of pitch-class histograms, in bits.
+- `bars copied from the future`: bars with the onsets and pitches of one of the eight bars behind.
+
+Intervals are over pieces.
+"""
+
+import argparse
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from torch.nn import functional as F
+
+import musicgen
+from benchmarks import measure
+from benchmarks.songs import key_of
+from musicgen.data.corpora.base import evenly_spaced
+from musicgen.files import write_bytes
+from musicgen.generation.model import MusicModel
+from musicgen.metrics.intervals import Summary, mean_of_valid
+from musicgen.metrics.repeated_bars import bar_notes
+from musicgen.midi import Score, pitched_notes, read
+from musicgen.midi.key import in_key_share
+from musicgen.package_data import CONF
+from musicgen.tokenization.chord_recognition import with_chords
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.vocabulary import IntArray, within
+
+PAST, GAP, FUTURE = 8, 4, 8  # bars
+APART, MOST = 24, 2  # bars from gap to gap of a piece, and gaps of a piece
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A gap in a piece: the piece's number, its music, its ids without EOS, and the first bar."""
+
+    piece: int
+    score: Score
+    tokens: IntArray
+    bar: int
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--lieder", type=Path, required=True, help="folder of OpenScore Lieder")
+    parser.add_argument("--polish", type=Path, required=True, help="of humdrum-polish-scores")
+    parser.add_argument("--model", default="songs-small", help="of the package, or a run")
+    parser.add_argument("--quartets", type=Path, help="folder of OpenScore String Quartets")
+    parser.add_argument("--pieces", type=int, default=20, help="of each kind")
+    parser.add_argument("--out", type=Path, default=Path("outputs/gaps"))
+    args = parser.parse_args()
+    model = musicgen.load(args.model)
+    rows: list[Row] = []
+    for kind, scores in pieces(args).items():
+        found = [*places(model, scores)]
+        print(f"{kind}: {len(found)} gaps in {len({place.piece for place in found})} pieces")
+        name = f"{Path(args.model).name} {kind}.pickle"
+        rows += [{"music": kind} | row for row in losses(model, found)]
+        filled = written(model, found, args.out / name)
+        rows += [{"music": kind} | row for row in measures(model, found, filled)]
+    name = Path(args.model).name
+    measure.write_results(__file__, {"model": name, "rows": rows}, argparse.Namespace(device="cpu"))
+
+
+def pieces(args: argparse.Namespace) -> dict[str, list[Score]]:
+    """Return the pieces by kind: those of the composers that songs-small is never trained on."""
+    settings = OmegaConf.load(CONF / "experiment/pretrained/songs_small.yaml")
+    found: dict[str, list[Score]] = {}
+    for name, folder in ("openscore_lieder", args.lieder), ("polish_piano", args.polish):
+        configs = [OmegaConf.load(CONF / f"data/{x}.yaml") for x in ("openscore_lieder", name)]
+        config: Any = OmegaConf.to_container(OmegaConf.merge(*configs, {"root": str(folder)}))
+        config.pop("defaults", None)
+        corpus = instantiate(config)
+        groups = settings.data.corpora[name].val_groups
+        held_out = [piece for piece in corpus.pieces() if piece.group in groups]
+        some = evenly_spaced(held_out, args.pieces)
+        found[name] = [corpus.read_piece(piece) for piece in some]
+    if args.quartets:
+        paths = evenly_spaced(sorted(args.quartets.rglob("*.mxl")), args.pieces)
+        found["string quartets"] = [read(path) for path in paths]
+    return found
+
+
+def places(model: MusicModel, scores: Sequence[Score]) -> Iterator[Place]:
+    """Yield the gaps of pieces whose bars are those of the tokens. Notes begin in each gap."""
+    tokenizer = model.tokenizer
+    for number, score in enumerate(scores):
+        tokens = encoded(model, score)
+        starts = tokenizer.bar_starts(tokens, 0)
+        same = len(starts) == len(score.bar_starts())  # else bars of the file were divided
+        bars = range(PAST, len(starts) - GAP - FUTURE, APART)[:MOST] if same else ()
+        for bar in bars:
+            place = Place(number, score, tokens, bar)
+            both = section(model, place, 0, GAP), section(model, place, GAP, 1)
+            if all(map(tokenizer.num_notes, both)):
+                yield place
+
+
+def section(model: MusicModel, place: Place, first: int, bars: int) -> IntArray:
+    """Return the ids of some bars, counted from the gap."""
+    lines = np.flatnonzero(within(place.tokens, model.tokenizer.families["Bar"]))
+    lines = np.append(lines, len(place.tokens))
+    return place.tokens[lines[place.bar + first] : lines[place.bar + first + bars]]
+
+
+def past_of(model: MusicModel, place: Place) -> IntArray:
+    """Return the ids of the bars before the gap, with the values in force in the first one."""
+    crops: Any = model.tokenizer.crops
+    before = section(model, place, -place.bar, place.bar - PAST)
+    return np.asarray(crops.with_header(section(model, place, -PAST, PAST), before))
+
+
+def future_of(model: MusicModel, place: Place) -> IntArray:
+    tokenizer: Any = model.tokenizer
+    return np.asarray(tokenizer.future(place.tokens, place.bar + GAP, None))
+
+
+def nats(model: MusicModel, before: IntArray, of: IntArray, end: int | None = None) -> float:
+    """Return the nats a note of ids that follow others.
+
+    Args:
+        end: grid step at which a future begins.
+    """
+    ids = np.concatenate([before, of])
+    names = model.model.coordinate_names
+    positions = Coordinates(model.tokenizer).of(ids, names, gap_end=end)
+    with torch.inference_mode():
+        logits = model.model(
+            torch.from_numpy(ids)[None, :-1], positions=torch.from_numpy(positions)[None, :-1]
+        )[0, len(before) - 1 :]
+    each = F.cross_entropy(logits.float(), torch.from_numpy(of), reduction="sum")
+    return float(each) / model.tokenizer.num_notes(of)
+
+
+def losses(model: MusicModel, found: Sequence[Place]) -> Iterator[Row]:
+    """Yield the nats a note of the original gaps by what is heard."""
+    values: dict[str, list[float]] = {"past alone": [], "its future": [], "another's future": []}
+    for number, place in enumerate(found):
+        past, gap = past_of(model, place), section(model, place, 0, GAP)
+        order = [*found[number + 1 :], *found[:number]]
+        other = next(x for x in order if x.piece != place.piece)
+        lengths = model.tokenizer.times(np.concatenate([past, gap, gap[:1]]))
+        end = int(lengths[-1])
+        for way, ids in (
+            ("past alone", past),
+            ("its future", np.concatenate([future_of(model, place), past])),
+            ("another's future", np.concatenate([future_of(model, other), past])),
+        ):
+            values[way].append(nats(model, ids, gap, end))
+    for way, each in values.items():
+        yield row(found, "nats a note of the gap", way, each)
+
+
+def written(model: MusicModel, found: Sequence[Place], path: Path) -> list[Score]:
+    """Return the pieces with their gaps as the model fills them, from a file if it is there."""
+    if not path.is_file():
+        done: list[Score] = []
+        for number, place in enumerate(found):
+            bars = f"{place.bar + 1}-{place.bar + GAP}"
+            (piece,) = model.generate(place.score, rewrite=bars, seed=number)
+            done.append(piece.midi_file().score)
+        write_bytes(path, pickle.dumps(done))
+    filled: list[Score] = pickle.loads(path.read_bytes())
+    return filled
+
+
+def measures(model: MusicModel, found: Sequence[Place], filled: Sequence[Score]) -> Iterator[Row]:
+    """Yield what filled gaps are like, beside the originals."""
+    next_bars: dict[str, list[float]] = {"original": [], "filled": []}
+    values: dict[str, list[float]] = {}
+    copies: dict[str, list[float]] = {"original": [], "filled": []}
+    in_key: dict[str, list[float]] = {"original": [], "filled": []}
+    density: list[float] = []
+    for place, score in zip(found, filled, strict=True):
+        new = encoded(model, score)
+        for way, tokens in (("original", place.tokens), ("filled", new)):
+            gap = section(model, replace(place, tokens=tokens), 0, GAP)
+            before = np.concatenate([past_of(model, place), gap])
+            next_bars[way].append(nats(model, before, section(model, place, GAP, 1)))
+        starts = np.append(place.score.bar_starts(), place.score.end)
+        a, b, c = (int(starts[place.bar + x]) for x in (0, GAP, GAP + FUTURE))
+        sides = {"original": place.score, "filled": score}
+        own, music = place.score.clip(a, b), score.clip(a, b)
+        for name, value in compared(own, music).items():
+            values.setdefault(name, []).append(value)
+        for way, each in sides.items():
+            copies[way].append(copied(each.clip(a, c), GAP))
+            in_key[way].append(in_key_share(each.clip(a, b), key_of(place.score)))
+        density.append(music.num_notes / max(1, own.num_notes))
+    for way, nats_of_bars in next_bars.items():
+        yield row(found, "nats a note of the next bar", way, nats_of_bars)
+    for name, shares in values.items():
+        yield row(found, name, "filled", shares)
+    for way in copies:
+        yield row(found, "bars copied from the future", way, copies[way])
+        yield row(found, "in key", way, in_key[way])
+    yield row(found, "notes, of the original's", "filled", density)
+
+
+def encoded(model: MusicModel, score: Score) -> IntArray:
+    """Return the ids of a piece as in training, without EOS."""
+    rhythm = model.tokenizer.normalise_rhythm(score)
+    return model.tokenizer.encode(with_chords(rhythm, model.content.config["loader"]["chords"]))[
+        :-1
+    ]
+
+
+def compared(own: Score, music: Score) -> dict[str, float]:
+    """Return the measures of MIDI-RWKV of two versions of the same bars."""
+    chromas, grooves, entropies = [], [], []
+    ticks = max(own.end, music.end, 1)
+    half, sixteenth = 2 * own.ticks_per_beat, own.ticks_per_beat / 4
+    for score in (own, music):
+        notes = pitched_notes(score)
+        chroma = np.zeros((ticks // half + 1, 12))
+        np.add.at(chroma, (notes["onset"] // half, notes["pitch"] % 12), notes["duration"])
+        groove = np.zeros(int(ticks / sixteenth) + 2, bool)
+        groove[np.rint(notes["onset"] / sixteenth).astype(int)] = True
+        shares = np.bincount(notes["pitch"] % 12, minlength=12) / max(1, len(notes))
+        chromas.append(chroma)
+        grooves.append(groove)
+        entropies.append(-sum(x * np.log2(x) for x in shares if x))
+    norms = np.linalg.norm(chromas[0], axis=1) * np.linalg.norm(chromas[1], axis=1)
+    cosines = (chromas[0] * chromas[1]).sum(axis=1)[norms > 0] / norms[norms > 0]
+    return {
+        "content preservation": mean_of_valid(cosines),
+        "groove similarity": float((grooves[0] == grooves[1]).mean()),
+        "difference of pitch-class entropy, bits": abs(entropies[0] - entropies[1]),
+    }
+
+
+def copied(music: Score, gap: int) -> float:
+    """Return the share of the first bars with notes that are note for note one of those behind."""
+    events = bar_notes(music)
+    bars = [
+        frozenset(map(tuple, events[events[:, 0] == bar][:, 1:3].tolist()))
+        for bar in range(gap + FUTURE)
+    ]
+    return mean_of_valid(
+        np.array([float(bar in bars[gap:]) if bar else np.nan for bar in bars[:gap]])
+    )
+
+
+def row(found: Sequence[Place], name: str, way: str, values: Sequence[float]) -> Row:
+    """Return the mean over pieces of a measure of gaps, with its interval."""
+    by_piece: dict[int, list[float]] = {}
+    for place, value in zip(found, values, strict=True):
+        by_piece.setdefault(place.piece, []).append(value)
+    summary = Summary.of([mean_of_valid(np.array(each)) for each in by_piece.values()])
+    return {
+        "measure": name,
+        "way": way,
+        "n": summary.n,
+        "gaps": len(values),
+        "mean": summary.mean,
+        "low": summary.low,
+        "high": summary.high,
+    }
+
+
+if __name__ == "__main__":
+    main()
