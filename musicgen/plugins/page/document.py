@@ -42,6 +42,7 @@ WORKER_SCRIPTS = (
     "coordinates",
     "bar_tokenizer",
     "bar_grammar",
+    "gaps",
     "chorale_tokenizer",
     "chorale_voices",
     "chorale_grammar",

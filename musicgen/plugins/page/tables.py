@@ -34,6 +34,7 @@ from musicgen.tokenization.chorale_grammar import LEAD, LEADING
 from musicgen.tokenization.chord_recognition import recognition_tables
 from musicgen.tokenization.chords import CHORDS, chord_index
 from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.gaps import FUTURE_BARS
 from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS
 from musicgen.tokenization.quantization import bin_edges
 from musicgen.tokenization.voices import NUM_VOICES, SILENCE, VOICE_CENTRES
@@ -62,6 +63,7 @@ def constants() -> dict[str, Any]:
         "samePosition": SAME_POSITION,
         "maxEmptyBars": MAX_EMPTY_BARS,
         "maxTokensPerBar": MAX_TOKENS_PER_BAR,
+        "futureBars": FUTURE_BARS,
         "numVoices": NUM_VOICES,  # of a chorale, as the following
         "silence": SILENCE,  # in place of the pitch of a voice
         "voiceCentres": VOICE_CENTRES,
@@ -89,6 +91,7 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
         ],
         "played": tokenizer.find_track(Track("Piano")) or 0,  # with the keys of the page
         "accompany": ACCOMPANY[tokenizer.name] if getattr(tokenizer, "lead_probability", 0) else "",
+        "rewrites": isinstance(tokenizer, Songs) and tokenizer.lead_probability > 0,
     }
     if isinstance(tokenizer, Chorale):
         return tables | {

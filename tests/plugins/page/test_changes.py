@@ -12,6 +12,7 @@ pytestmark = needs_node
 SESSION = """
     const model = { tokenizer, logits: new Float32Array(tokenizer.size), split: (params) => [1, params],
       rewind() { this.grammar = tokenizer.grammar(); return 0; },
+      get place() { return this.grammar.copy(); }, set place(grammar) { this.grammar = grammar.copy(); },
       feed(token) { this.grammar.advance(token); } };
     const sampling = { top_p: 1, min_p: 0, typical_p: 1, top_k: null, guidance: 1 };
     session = Object.assign(Object.create(Session.prototype), { sampling, job: 0, earlier: [],

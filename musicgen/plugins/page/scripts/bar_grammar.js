@@ -21,6 +21,7 @@ class BarGrammar extends Grammar {
     this.tempoFixed = this.timeSignatureFixed = false;
     this.orders = [...Array(2 ** numParts).keys()]; // sets of parts, as bits, that may come first
     this.isTarget = Array(numParts).fill(true);
+    this.isFuture = false; // of a gap
   }
 
   copy() {
@@ -41,15 +42,16 @@ class BarGrammar extends Grammar {
     return this.barStart;
   }
 
-  /** Put the kept part first in each bar, and write only the target parts, and chords. */
-  keepPart(kept, targets) {
-    this.orders = [1 << kept];
+  /** Put the kept parts first in each bar, and write only the target parts, and chords. */
+  keepParts(kept, targets) {
+    this.orders = [kept.reduce((parts, part) => parts | (1 << part), 0)];
     this.isTarget = this.isTarget.map((_, part) => targets.includes(part) || this.isChords(part));
   }
 
+  /** @param progression [grid step, index] of each chord; null: the model chooses */
   followProgression(progression) {
-    this.chordsAllowed = true;
-    this.progression = [...progression, [NO_LIMIT, -1]];
+    this.chordsAllowed ||= Boolean(progression);
+    this.progression = progression && [...progression, [NO_LIMIT, -1]];
   }
 
   fixTempo(isFixed) {
@@ -73,7 +75,8 @@ class BarGrammar extends Grammar {
 
   fill(mask, until) {
     const { tokenizer } = this;
-    const last = this.last === this.pad ? "" : tokenizer.family(this.last);
+    const family = tokenizer.family(this.last);
+    const last = this.last === this.pad || family === "Gap" ? "" : family;
     const needsKey = tokenizer.count("Key") && this.key < 0 && this.numBars;
     for (const family of tokenizer.followers[last]) {
       if (needsKey && family !== "Key") continue;
@@ -200,7 +203,10 @@ class BarGrammar extends Grammar {
     const { unit, durations, bar_lengths } = this.tokenizer;
     const [family, rank] = [this.tokenizer.family(token), this.tokenizer.rank(token)];
     if (["Bar", "Part", "Beat"].includes(family)) this.pitch = -1;
-    if (family === "Bar") {
+    if (family === "Gap") {
+      // What is behind each mark begins anew.
+      Object.assign(this, new BarGrammar(this.tokenizer), { index: this.index, isFuture: !rank });
+    } else if (family === "Bar") {
       this.barStart = this.time = this.barEnd;
       this.barEnd += bar_lengths[rank];
       this.numBars++;

@@ -159,8 +159,12 @@ class BarTokenizer {
     return removeOverlaps(score.tracks.flatMap(notesOfTrack));
   }
 
-  /** Return the tokens of a whole piece, end token included. */
-  encode(score, hasChords = this.chords) {
+  /**
+   * Return the tokens of a whole piece, end token included.
+   *
+   * @param chords [tick, index] of each
+   */
+  encode(score, chords = this.chords ? chordEvents(score, this) : []) {
     const { bars, end } = this.bars(score);
     const step = (tick) => toGrid(tick, this.stepsPerBeat, score.ticksPerBeat);
     const isInside = ([time]) => time >= 0 && time < end;
@@ -172,10 +176,8 @@ class BarTokenizer {
       return findChanges(inside.map(([time, value]) => [timeOfChange(time), value]));
     };
     const events = this.#noteEvents(this.notesOf(score, isInside));
-    if (hasChords) {
-      const chords = chordEvents(score, this).map(([tick, chord]) => [step(tick), chord]);
-      events.push(...this.#chordEvents(findChanges(chords.filter(isInside))));
-    }
+    const atSteps = chords.map(([tick, chord]) => [step(tick), chord]);
+    events.push(...this.#chordEvents(findChanges(atSteps.filter(isInside))));
     if (this.tempi) {
       const tempi = changes(score.tempos.map(([tick, bpm]) => [tick, binOf(bpm, this.tempi)]));
       events.push(...this.#tempoEvents(tempi));
@@ -335,7 +337,7 @@ class BarTokenizer {
       ...track,
       notes: part === kept ? melodyNotes : [],
     }));
-    const melodyTokens = this.encode({ ...score, tracks }, false).slice(0, -1);
+    const melodyTokens = this.encode({ ...score, tracks }, []).slice(0, -1);
     const melodyBars = this.barsIn(melodyTokens);
     const bars = this.barsIn(tokens).map((i) => tokens[i]);
     const conditioning = bars.flatMap((bar, i) => {

@@ -41,16 +41,32 @@ class Composer {
     return this.#scoreAs({ takesTime: false });
   }
 
+  /** The score of another state of the piece. */
+  scoreOf(state) {
+    const now = this.state;
+    this.state = state;
+    const { score } = this;
+    this.state = now;
+    return score;
+  }
+
   #scoreAs({ takesTime }) {
     const { tokenizer, tokens, prompt } = this;
     const step = CONSTANTS.ticksPerBeat / tokenizer.stepsPerBeat;
     const score = withFrame(tokenizer.decode(tokens), prompt.frame);
+    const { asPlayed } = prompt; // of notes that stayed while others were written anew
     const ofPrompt = noteNames(score.keys, tokenizer.decode(prompt.tokens), tokenizer);
     const names = ofPrompt ?? noteNames([], score, tokenizer);
     const markers = score.markers.map(([tick, text]) => [tick, spelled(text, names)]);
     const options = { takesVelocities: !tokenizer.velocities, takesTime };
     const played = performed(score, prompt, tokenizer.stepsPerBeat, options);
-    const tracks = played.tracks.map((track, part) => ({ ...track, isKept: part === prompt.kept }));
+    const tracks = played.tracks.map((track, part) => {
+      const isKept = part === prompt.kept;
+      if (!asPlayed || !takesTime) return { ...track, isKept };
+      const written = score.tracks[part].notes;
+      const notes = track.notes.map((note, i) => asPlayed.get(writtenAs(part, written[i])) ?? note);
+      return { ...track, isKept, notes };
+    });
     return {
       ...score,
       tracks,
@@ -100,10 +116,8 @@ class Composer {
     const numBars = Math.ceil((end - start) / prompt.barLength);
     const mostTokens = this.tokens.length + CONSTANTS.maxTokensPerBar * numBars;
     model.grammar.afterPrompt(prompt.tokens);
-    if (progression) {
-      const lines = Array.from({ length: numBars + 1 }, (_, i) => start + i * prompt.barLength);
-      model.grammar.followProgression(scheduleChords(progression, lines));
-    }
+    const lines = Array.from({ length: numBars + 1 }, (_, i) => start + i * prompt.barLength);
+    model.grammar.followProgression(progression && scheduleChords(progression, lines));
     model.grammar.fixTempo(fixTempo);
     model.grammar.fixTimeSignature(fixTimeSignature);
     model.grammar.forbidParallels(params.avoid_parallels);
@@ -131,35 +145,19 @@ class Composer {
     const melody = this.tokenizer.withMelodyAhead(this.tokens);
     this.begin({ ...this.prompt, tokens: [], endTime: melody.endTime, kept: melody.kept });
     this.endTime = 0;
-    return this.#fill(melody, randomNumbers(seed, take, 0), { ...params, variation: null });
+    return this.#accompany(melody, randomNumbers(seed, take, 0), { ...params, variation: null });
   }
 
-  *#fill({ conditioning, kept, targets }, random, params) {
+  *#accompany({ conditioning, kept, targets }, random, params) {
     const { model, tokenizer, prompt } = this;
     const [temperature, filters] = model.split(params);
     const negative = params.guidance === 1 ? null : this.#negativeModel();
     try {
       for (const each of [model, negative]) each?.rewind([], prompt.barLength, temperature);
       model.grammar.forbidParallels(params.avoid_parallels);
-      model.grammar.keepPart(kept, targets);
-      for (let i = 0; i < conditioning.length; i++) {
-        // Tokens with parts have any number of others at a null, until the token that follows it.
-        const until = tokenizer.hasParts ? conditioning[i + 1] : undefined;
-        const isSampled = conditioning[i] === null;
-        let token = conditioning[i];
-        if (isSampled) {
-          const logits = guided(model.logits, negative?.logits, params.guidance);
-          token = sampleToken(
-            logits,
-            model.grammar.allowed(this.mask, { until }),
-            filters,
-            random(),
-          );
-          if (until !== undefined) i += token === until ? 1 : -1;
-        }
-        negative?.feed(isSampled ? token : tokenizer.negativePrompt[token]);
+      model.grammar.keepParts([kept], targets);
+      for (const token of this.#fill(conditioning, { negative, params, filters, random })) {
         this.tokens.push(token);
-        model.feed(token);
         this.endTime = model.grammar.complete;
         yield;
       }
@@ -168,6 +166,102 @@ class Composer {
       const tokens = tokenizer.withMelody(this.tokens, conditioning, prompt.endTime);
       this.begin({ ...prompt, tokens });
     }
+  }
+
+  /**
+   * Feed conditioning tokens, and what the model writes at each null; yield each token.
+   *
+   * @param options at, the first of them to feed; firstNew, the first that is wrong in the negative
+   *   prompt; negative, the model that reads it, or null
+   */
+  *#fill(conditioning, { at = 0, firstNew = 0, negative, params, filters, random }) {
+    const { model, tokenizer } = this;
+    for (let i = at; i < conditioning.length; i++) {
+      // Tokens with parts have any number of others at a null, until the token that follows it.
+      const until = tokenizer.hasParts ? conditioning[i + 1] : undefined;
+      const isSampled = conditioning[i] === null;
+      const isSame = isSampled || i < firstNew;
+      let token = conditioning[i];
+      if (isSampled) {
+        const logits = guided(model.logits, negative?.logits, params.guidance);
+        const allowed = model.grammar.allowed(this.mask, { until });
+        token = sampleToken(logits, allowed, filters, random());
+        if (until !== undefined) i += token === until ? 1 : -1;
+      }
+      negative?.feed(isSame ? token : tokenizer.negativePrompt[token]);
+      model.feed(token);
+      yield token;
+    }
+  }
+
+  /**
+   * Write some parts of some bars anew, a token at a time, several times; the piece stays.
+   *
+   * @param options the gap, see gapOf; seed and take, which decide the random numbers of the first;
+   *   count, how often; params of sampleToken; onTake, called with the state of each piece
+   */
+  *rewrite({ seed, take = 0, count, params, onTake, ...asked }) {
+    const { model, tokenizer, prompt, tokens } = this;
+    const gap = gapOf(tokenizer, tokens, asked);
+    const { conditioning, firstNew } = gap;
+    const kept = [...gap.isAhead.keys()].filter((part) => gap.isAhead[part]);
+    const [temperature, filters] = model.split({ ...params, variation: null });
+    const isGuided = params.guidance !== 1 && kept.length + gap.chords.length > 0;
+    const negative = isGuided ? this.#negativeModel() : null;
+    const at = conditioning.indexOf(null);
+    const ahead = conditioning.slice(0, at);
+    negative?.rewind([], prompt.barLength, temperature, gap.end);
+    const shared = model.rewind(ahead, prompt.barLength, temperature, gap.end);
+    for (let i = negative ? 0 : shared; i < at; i++) {
+      negative?.feed(i < firstNew ? ahead[i] : tokenizer.negativePrompt[ahead[i]]);
+      if (i >= shared) model.feed(ahead[i]);
+      yield;
+    }
+    const models = negative ? [model, negative] : [model];
+    const places = models.map((each) => each.place);
+    const asPlayed = this.#playedOutside(asked);
+    try {
+      for (let number = 0; number < count; number++) {
+        models.forEach((each, i) => (each.place = places[i]));
+        model.grammar.keepParts(kept, asked.parts);
+        if (gap.chords.length) model.grammar.followProgression(gap.chords);
+        const random = randomNumbers(seed, take + number, asked.from);
+        const filled = ahead.slice(gap.firstPast);
+        const options = { at, firstNew, negative, params, filters, random };
+        for (const token of this.#fill(conditioning, options)) {
+          filled.push(token);
+          yield;
+        }
+        onTake(this.#stateWith(withGapFilled(tokenizer, tokens, filled, asked), asPlayed, asked));
+      }
+    } finally {
+      model.place = places[0]; // without the constraints of the gap
+    }
+  }
+
+  /** Return the state of the piece with other tokens, but for the notes that stay as they are played. */
+  #stateWith(tokens, asPlayed, { parts }) {
+    const { prompt, tokenizer } = this;
+    const ofPrompt = prompt.endTime ? tokensBefore(tokenizer, tokens, prompt.endTime) : prompt.tokens;
+    const kept = parts.includes(prompt.kept) ? undefined : prompt.kept;
+    return { ...this.state, tokens, prompt: { ...prompt, tokens: ofPrompt, kept, asPlayed } };
+  }
+
+  /** Return how the notes outside a gap are played, by how they are written. */
+  #playedOutside({ from, to, parts }) {
+    const { tokenizer, tokens } = this;
+    const played = this.score.tracks;
+    const step = CONSTANTS.ticksPerBeat / tokenizer.stepsPerBeat;
+    const isInside = (part, [onset]) =>
+      parts.includes(part) && onset >= from * step && onset < to * step;
+    const notes = tokenizer.decode(tokens).tracks.flatMap((track, part) =>
+      track.notes.map((note, i) => [part, note, played[part].notes[i]]),
+    );
+    return new Map(
+      notes
+        .filter(([part, note]) => !isInside(part, note))
+        .map(([part, note, as]) => [writtenAs(part, note), as]),
+    );
   }
 
   /** Return the model that reads the negative prompt: the melody in a wrong key. */

@@ -4,9 +4,10 @@ class Coordinates {
   /**
    * @param names such as index, time, bar, beat, pitch
    * @param barLength grid steps in a bar, for tokens without bars
+   * @param gapEnd grid step at which the future of a gap begins
    */
-  constructor(tokenizer, names, barLength) {
-    Object.assign(this, { tokenizer, names, barLength });
+  constructor(tokenizer, names, barLength, gapEnd = 0) {
+    Object.assign(this, { tokenizer, names, barLength, gapEnd });
     this.numBars = 0;
     this.barStart = 0;
     this.latest = Object.fromEntries(Object.keys(tokenizer.changes).map((name) => [name, 0]));
@@ -18,10 +19,13 @@ class Coordinates {
   }
 
   /** Return the coordinates of a token that a grammar has just accepted. */
-  next(token, { index, time }) {
-    const { barTokens, changes } = this.tokenizer;
+  next(token, { index, time: ofGrammar, isFuture }) {
+    const { barTokens, changes, families } = this.tokenizer;
+    const time = isFuture ? this.gapEnd + ofGrammar : ofGrammar;
     if (barTokens && within(token, barTokens)) {
       this.numBars++;
+      this.barStart = time;
+    } else if (families.Gap && within(token, families.Gap)) {
       this.barStart = time;
     }
     for (const name of Object.keys(this.latest)) {

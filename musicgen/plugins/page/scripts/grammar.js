@@ -65,6 +65,6 @@ class Grammar {
 
   forbidParallels() {}
 
-  /** Write only the target parts, to a part that is kept. */
-  keepPart() {}
+  /** Write only the target parts, to parts that are kept. */
+  keepParts() {}
 }

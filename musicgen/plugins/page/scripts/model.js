@@ -45,11 +45,11 @@ class Model {
   }
 
   /** Forget all tokens. */
-  reset(barLength) {
+  reset(barLength, gapEnd) {
     this.tokens = [];
     this.snapshots = [];
-    this.barLength = barLength;
-    const places = new Coordinates(this.tokenizer, this.coordinates, barLength);
+    Object.assign(this, { barLength, gapEnd });
+    const places = new Coordinates(this.tokenizer, this.coordinates, barLength, gapEnd);
     this.#restore({ copies: this.empty, grammar: this.tokenizer.grammar(), places });
   }
 
@@ -66,9 +66,10 @@ class Model {
    * which on they must be fed.
    *
    * @param temperature that of a copy head, for the logits after the tokens
+   * @param gapEnd grid step at which the future of a gap begins
    */
-  rewind(tokens, barLength, temperature = this.temperature) {
-    if (barLength !== this.barLength) this.reset(barLength);
+  rewind(tokens, barLength, temperature = this.temperature, gapEnd = undefined) {
+    if (barLength !== this.barLength || gapEnd !== this.gapEnd) this.reset(barLength, gapEnd);
     const shorter = Math.min(tokens.length, this.tokens.length);
     let same = 0;
     while (same < shorter && tokens[same] === this.tokens[same]) same++;
@@ -80,12 +81,22 @@ class Model {
     this.snapshots = this.snapshots.filter((each) => each.length <= same);
     const snapshot = this.snapshots.at(-1);
     if (!snapshot) {
-      this.reset(barLength);
+      this.reset(barLength, gapEnd);
       return 0;
     }
+    this.place = snapshot;
+    return snapshot.length;
+  }
+
+  /** What the model has read, to go back to it later. */
+  get place() {
+    return this.#snapshot();
+  }
+
+  set place(snapshot) {
+    this.snapshots = this.snapshots.filter((each) => each.length <= snapshot.length);
     this.tokens.length = snapshot.length;
     this.#restore(snapshot);
-    return snapshot.length;
   }
 
   /** Read one more token; the logits of the next are then in `logits`. */

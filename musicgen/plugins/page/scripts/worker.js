@@ -2,6 +2,7 @@
 
 const SLICE = 10; // ms of work between two looks at messages
 const MAX_UNDONE = 100; // changes that can be undone, the last ones
+const NUM_TAKES = 3; // of what is written anew
 const TOKENIZERS = { remi: BarTokenizer, songs: BarTokenizer, chorale: ChoraleTokenizer };
 
 /** The piece, the model, and the job that runs; each method but a few answers a message of the page. */
@@ -110,7 +111,7 @@ class Session {
     const end = composer.endTime + steps;
     this.planned = (end * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     const params = { ...this.sampling, temperature: settings.temperature };
-    return this.run(composer.compose({ ...settings, end, params, progression }), true);
+    return this.run(composer.compose({ ...settings, end, params, progression }), { composing: true });
   }
 
   /** Write other last bars than those that the model wrote. */
@@ -131,7 +132,44 @@ class Session {
     const work = composer.accompany({ ...settings, params });
     this.planned =
       (composer.prompt.endTime * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
-    return this.run(work, true);
+    return this.run(work, { composing: true });
+  }
+
+  /**
+   * Write some parts of some bars anew, in takes; the piece stays until one is kept.
+   *
+   * @param from, to grid steps between which notes are replaced
+   * @param parts those that are written
+   * @param keepsChords whether the chords stay, if no others are asked for
+   */
+  rewrite({ settings, ...gap }) {
+    const { composer } = this;
+    const progression = parseProgression(settings.chords ?? "", composer.tokenizer);
+    const params = { ...this.sampling, temperature: settings.temperature };
+    const { seed, take } = settings;
+    this.takes = [];
+    const onTake = (state) => {
+      this.takes.push(state);
+      this.post("take", { score: composer.scoreOf(state) });
+    };
+    const work = composer.rewrite({
+      ...gap,
+      progression,
+      params,
+      seed,
+      take: NUM_TAKES * take,
+      count: NUM_TAKES,
+      onTake,
+    });
+    return this.run(work, { composing: true, shows: false });
+  }
+
+  /** Make one of the takes the piece. */
+  keep({ take }) {
+    this.remember();
+    this.composer.state = this.takes[take];
+    this.show();
+    return this.run(this.composer.read());
   }
 
   /** Let the piece begin at a tempo, in quarters a minute. */
@@ -152,12 +190,12 @@ class Session {
   }
 
   /** Run a generator in slices until it ends or is stopped; post each new bar. */
-  async run(work, composing = false) {
+  async run(work, { composing = false, shows = composing } = {}) {
     const job = ++this.job;
     this.work = work;
     const { composer } = this;
     let [tokens, time, shownUntil] = [0, 0, composer.endTime];
-    let isFirst = composing; // the first music is shown as soon as there is some
+    let isFirst = shows; // the first music is shown as soon as there is some
     while (job === this.job) {
       const begin = performance.now();
       let done = false;
@@ -167,9 +205,9 @@ class Session {
       }
       time += performance.now() - begin;
       const hasNews = composer.endTime >= shownUntil + (isFirst ? 1 : composer.prompt.barLength);
-      if (done || (composing && hasNews)) {
+      if (done || (shows && hasNews)) {
         [shownUntil, isFirst] = [composer.endTime, false];
-        if (composing) this.show({ done, planned: this.planned });
+        if (shows) this.show({ done, planned: this.planned });
         if (done) return this.post("done", { composing, tokens, milliseconds: time });
       }
       await new Promise((resolve) => setTimeout(resolve));
