@@ -59,6 +59,7 @@ PAGE_SCRIPTS = (
     "keyboard",
     "live",
     "metronome",
+    "rewriting",
     "page",
     "weights",
     "start",

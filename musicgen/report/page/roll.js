@@ -23,6 +23,7 @@ class Roll {
     this.cursor = element.querySelector(".cursor");
     this.visible = false;
     this.scale = 0; // px per tick, chosen by the user; 0: fit the whole piece
+    this.selection = null; // two ticks
     this.#layOut();
 
     element.addEventListener("scroll", () => this.redraw(), { passive: true });
@@ -76,6 +77,13 @@ class Roll {
     const right = this.element.clientWidth - 12;
     const leaves = this.#x(previousTick) <= right && this.#x(this.cursorTick) > right;
     if (leaves || this.cursorTick < previousTick) this.reveal();
+  }
+
+  /** Shade what is between two ticks; null: nothing. */
+  select(span) {
+    if (String(span) === String(this.selection)) return;
+    this.selection = span;
+    this.redraw();
   }
 
   reveal() {
@@ -159,6 +167,7 @@ class Roll {
     g.fillRect(0, 0, width, this.height);
 
     this.#drawRows(g, colours, width);
+    this.#drawSelection(g, colours);
     this.#drawSections(g, colours, width);
     this.#drawBars(g, colours, width);
     this.#drawBoundary(g, colours);
@@ -176,6 +185,15 @@ class Roll {
     this.drumKinds.forEach((_, row) => {
       if (row % 2 === 0) g.fillRect(0, this.drumTop + row * DRUM_ROW, width, DRUM_ROW);
     });
+  }
+
+  #drawSelection(g, colours) {
+    if (!this.selection) return;
+    const [left, right] = this.selection.map((tick) => this.#x(tick));
+    g.fillStyle = colours.accent;
+    g.globalAlpha = 0.2;
+    g.fillRect(left, 0, right - left, this.height);
+    g.globalAlpha = 1;
   }
 
   #y(pitch) {

@@ -40,7 +40,9 @@ class Page {
     this.live = new Live(this);
     this.metronome = new Metronome(this);
     this.controls = findControls();
+    this.dragged = null; // the bytes of a file that can be dragged out
     this.stepTicks = CONSTANTS.ticksPerBeat / CONTENT.tables.stepsPerBeat;
+    this.rewriting = CONTENT.tables.rewrites ? new Rewriting(this) : null;
     worker.onmessage = ({ data: { kind, ...content } }) => this[`on_${kind}`](content);
     this.show();
   }
@@ -59,15 +61,15 @@ class Page {
     const before = this.piece.score;
     // What is to come has room already.
     const end = Math.max(score.end, planned, MIN_TICKS_SHOWN);
-    const isTalk = this.phrases.length > 0;
-    const promptEnd = isTalk ? 0 : score.promptEnd; // marks say who played what
-    const shown = new Score(payloadOf({ ...score, end, promptEnd }, this.phrases));
+    const shown = this.shownAs({ ...score, end });
     const isNew = !before.notes.length || shown.end < before.end;
     this.composedEnd = shown.secondsAt(score.end);
     shown.duration = this.composing && !done ? Infinity : this.composedEnd; // the player waits
     if (shown.tracks.length !== this.piece.switches.length)
       this.piece.switches = shown.tracks.map(() => ({ mute: false, solo: false }));
     this.piece.score = shown;
+    this.dragged = null;
+    this.rewriting?.begin(score);
     this.numBars = numBars;
     this.hasNew = score.end > score.promptEnd;
     this.roll.setScore(shown, { fit: isNew });
@@ -76,8 +78,19 @@ class Page {
     else if (numRead) this.say(`${counted(numRead, "bar")}. Press Continue.`);
     if (isNewTempo) this.#resume();
     if (planned) this.#sound();
-    this.#showParts(shown);
+    if (!this.rewriting) this.#showParts(shown);
     this.show();
+  }
+
+  /** Return a score to show and to play, with marks. */
+  shownAs(score, marks = this.phrases) {
+    const end = Math.max(score.end, MIN_TICKS_SHOWN);
+    const promptEnd = this.phrases.length ? 0 : score.promptEnd; // marks say who played what
+    return new Score(payloadOf({ ...score, end, promptEnd }, marks));
+  }
+
+  on_take({ score }) {
+    this.rewriting.add(score);
   }
 
   /** Name the parts that have notes. */
@@ -119,6 +132,7 @@ class Page {
 
   on_done({ composing, tokens, milliseconds }) {
     if (!composing) return;
+    if (this.rewriting?.isWriting) return this.rewriting.done();
     this.composing = false;
     const speed = Math.round((1000 * tokens) / milliseconds);
     const isSilent = !this.piece.score.notes.some(({ start }) => start > this.from - 0.001);
@@ -130,7 +144,8 @@ class Page {
     this.show();
   }
 
-  on_file({ bytes }) {
+  on_file({ bytes, isDragged }) {
+    if (isDragged) return (this.dragged = bytes);
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([bytes], { type: "audio/midi" }));
     link.download = `${this.name ?? "composed"}.mid`;
@@ -140,6 +155,7 @@ class Page {
 
   on_error({ message }) {
     this.interrupt();
+    this.rewriting?.stop();
     this.say(message, true);
     this.show();
   }
@@ -188,7 +204,23 @@ class Page {
 
   /** Return to the piece before the last change. */
   undo() {
-    this.send("undo");
+    if (this.rewriting?.hasTakes) this.rewriting.discard();
+    else this.send("undo");
+  }
+
+  /** Get the bytes of the file, which are needed at once when somebody drags it. */
+  prepareDrag() {
+    this.send("save", { isDragged: true });
+  }
+
+  /** Let the file be dragged into another program, as browsers built on Chromium can. */
+  drag(event) {
+    if (!this.dragged) return event.preventDefault();
+    const name = `${this.name ?? "composed"}.mid`.replace(/[\\/:]/g, "_");
+    const letters = Array.from(this.dragged, (byte) => String.fromCharCode(byte));
+    const url = `data:audio/midi;base64,${btoa(letters.join(""))}`;
+    event.dataTransfer.setData("DownloadURL", `audio/midi:${name}:${url}`);
+    event.dataTransfer.effectAllowed = "copy";
   }
 
   #forget(file) {
@@ -224,6 +256,7 @@ class Page {
     this.take++;
     const { score } = this.piece;
     const from = Math.max(score.promptEnd, score.bars.at(-RETAKEN_BARS) ?? 0);
+    if (this.rewriting?.locked.size) return this.rewriting.write([from, score.end]);
     this.#compose("retake", { bars: RETAKEN_BARS }, score.secondsAt(from));
   }
 
@@ -360,10 +393,12 @@ class Page {
     byId("continue").textContent = this.composing && !this.isLive ? "Stop" : "Continue";
     byId("continue").disabled = this.isLive;
     byId("retake").disabled = this.composing || this.isLive || !this.hasNew;
-    byId("accompany").disabled = this.composing || this.isLive || !hasNotes;
-    byId("save").disabled = !hasNotes;
+    const isLocked = this.rewriting?.locked.size > 0;
+    byId("accompany").disabled = this.composing || this.isLive || !hasNotes || isLocked;
+    byId("save").disabled = !hasNotes || this.rewriting?.heard >= 0; // which is not kept yet
     if (byId("key")) byId("key").disabled = hasNotes; // which have a key
-    byId("undo").disabled = !this.canUndo;
+    byId("undo").disabled = !this.canUndo && !this.rewriting?.hasTakes;
+    this.rewriting?.update();
     byId("file-bars-row").hidden = !this.isFile;
     byId("summary").textContent = hasNotes
       ? `${counted(this.numBars, "bar")}, ${counted(score.notes.length, "note")}`

@@ -18,6 +18,8 @@ function connectPage(page) {
   on("accompany", "click", () => page.accompany());
   on("retake", "click", () => page.retake());
   on("save", "click", () => page.send("save"));
+  for (const name of ["pointerenter", "pointerdown"]) on("save", name, () => page.prepareDrag());
+  on("save", "dragstart", (event) => page.drag(event));
   on("undo", "click", () => page.undo());
   on("clear", "click", () => page.clear());
   on("metronome", "click", ({ target }) => {
@@ -63,6 +65,8 @@ function connectPage(page) {
   });
   for (const each of document.querySelectorAll(".accompany"))
     each.hidden = !CONTENT.tables.accompany;
+  for (const each of document.querySelectorAll(".rewriting:not(#takes)"))
+    each.hidden = !CONTENT.tables.rewrites;
   for (const id of ["continue", "answer"]) byId(id).disabled = false;
 }
 

@@ -185,8 +185,8 @@ class Session {
     this.work?.return();
   }
 
-  save() {
-    this.post("file", { bytes: writeMidi(this.composer.score) });
+  save(options) {
+    this.post("file", { bytes: writeMidi(this.composer.score), ...options });
   }
 
   /** Run a generator in slices until it ends or is stopped; post each new bar. */
