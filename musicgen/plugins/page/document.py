@@ -89,6 +89,11 @@ _SETTINGS = (
         " fix the time signature</label>",
     ),
 )
+_FORM = (
+    '<label>Form<input type="text" id="form" placeholder="AABA"></label>\n'
+    "<label>Bars in a section"
+    '<input type="number" id="section-bars" min="1" max="999" value="8"></label>'
+)
 
 
 def save_page(
@@ -111,6 +116,13 @@ def save_page(
     tables = tokenizer_tables(tokenizer, content.config["loader"]["chords"])
     step, layout, weights = javascript_step(with_half_weights(model), sampling["lag_bias"] or ())
     data = {"tables": tables, "step": layout, "sampling": dict(sampling)}
+    fields = [
+        field
+        for family, fewest, field in _SETTINGS
+        if len(tokenizer.families.get(family, ())) >= fewest
+    ]
+    if model.copy_head is not None and model.copy_head.coordinate == "bar":
+        fields.append(_FORM)
     worker = [constants_script(), *map(script, WORKER_SCRIPTS), f"const compileStep = {step};"]
     millions = sum(each.numel() for each in model.parameters()) / 1e6
     page = render_page(
@@ -125,11 +137,7 @@ def save_page(
         about=text(f"{content.describe('A model')}, {millions:.1f} million parameters"),
         temperature=str(sampling["temperature"]),
         accompany=tables["accompany"],
-        asked="\n".join(
-            field
-            for family, fewest, field in _SETTINGS
-            if len(tokenizer.families.get(family, ())) >= fewest
-        ),
+        asked="\n".join(fields),
         content=embedded_json(data),
         worker="\n".join(worker),
         weights=pack_weights(weights),

@@ -21,6 +21,7 @@ from tests.plugins.page.music import SEED, TOKENIZERS, run_tokenizer
 from tests.plugins.page.node import needs_node, run_worker
 
 pytestmark = needs_node
+READ = [(60, 1), (60, 0.5), (60, 2), (48, 2), (60, 0.5)]  # tokens, temperature
 
 
 @torch.inference_mode()
@@ -46,6 +47,9 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
         read(data.tokens.slice(0, 48), 1);
         const found = [1, drawn, 2].map((temperature) => read(data.tokens, temperature));
         found.push(read(data.tokens.slice(0, 48), 2), read(data.tokens, drawn));
+        model.reset(16);
+        model.form = [[-9], [-9]]; // no copies from the same bar
+        found.push(read(data.tokens, 1));
         return {{ found, filters, greedy: model.split({{ temperature: 0 }}) }};
     """
     answer = run_tokenizer(tmp_path, "songs", body, **data)
@@ -53,14 +57,16 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
     assert answer["greedy"] == [1, {"temperature": 0}]
     positions = torch.from_numpy(Coordinates(tokenizer).of(tokens, model.coordinate_names))[None]
     ids = torch.from_numpy(tokens)[None]
-    pairs = zip(answer["found"], [(60, 1), (60, 0.5), (60, 2), (48, 2), (60, 0.5)], strict=True)
-    for found, (length, temperature) in pairs:
+    pairs = zip(answer["found"], [*READ, (60, 1)], strict=True)
+    for number, (found, (length, temperature)) in enumerate(pairs):
         last, before = slice(length - 1, length), slice(length - 1)
         _, state = model.forward_with_state(
             ids[:, before], positions=positions[:, before], noise=NoiseKey((0,))
         )
         settings = model.copy_head.settings(1)
         settings.temperature.fill_(temperature)
+        if number == len(READ):
+            settings.lag_bias[:, 0] = -9
         expected, _ = model.forward_with_state(
             ids[:, last],
             positions=positions[:, last],
@@ -69,6 +75,7 @@ def test_a_copy_head_has_the_temperature_of_the_page(tmp_path):
             copy_settings=settings,
         )
         np.testing.assert_allclose(found, expected[0, 0], atol=2e-3)
+    assert np.abs(np.subtract(answer["found"][0], answer["found"][-1])).max() > 0.01
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from musicgen.errors import ParameterError
+from musicgen.generation.decoder import form_biases
 from musicgen.generation.prompt import empty_prompt
 from musicgen.midi import KeySignature
 from musicgen.midi.key import key_fifths
 from musicgen.tokenization.chords import parse_progression, schedule
 from tests.plugins.page.music import TOKENIZERS, run_tokenizer
-from tests.plugins.page.node import needs_node
+from tests.plugins.page.node import needs_node, run_worker
 from tests.plugins.page.test_changes import SESSION
 
 pytestmark = needs_node
@@ -47,6 +48,20 @@ def test_chords_and_keys_are_read_as_in_python(name, tmp_path):
     assert keys == [answer(key_fifths, text) for text in KEYS]
     assert schedules == [schedule(each, lines).tolist() for each in bars]
     assert no_chords is no_key is None
+
+
+def test_a_form_is_that_of_python(tmp_path):
+    asked = [("AABA", 8), ("ab", 2), (" A ", 1)]
+    body = """
+        const refused = (text) => {
+          try { return formBiases(text, 8, 3); } catch (error) { return error.message; }
+        };
+        return [data.map(([form, bars]) => formBiases(form, bars, 10)), formBiases(" ", 8, 3), refused("A-B")];
+    """
+    found, none, refused = run_worker(tmp_path, asked, body)
+    assert found == [form_biases(form.strip(), bars, 9).tolist() for form, bars in asked]
+    assert none is None
+    assert refused.startswith("form=A-B: expected a letter for each section")
 
 
 def test_a_piece_from_nothing_has_the_key_and_the_chords_of_the_fields(tmp_path):

@@ -102,16 +102,18 @@ class Composer {
   /**
    * Add music from the end on, a token at a time.
    *
-   * @param options seed and take, which decide the random numbers; end, musical time; fixTempo,
+   * @param options seed and take, which decide the random numbers; end, musical time; form, nats that
+   *   formBiases returns, or null; fixTempo,
    *   fixTimeSignature; params of sampleToken, and avoid_parallels; progression, the chords of each
    *   bar that is added
    */
-  *compose({ end, seed, take = 0, params, progression, ...fixed }) {
+  *compose({ end, seed, take = 0, params, progression, form = null, ...fixed }) {
     const { fixTempo = true, fixTimeSignature = true } = fixed;
     const { model, prompt } = this;
     const start = this.endTime;
     const random = randomNumbers(seed, take, start);
     const [temperature, filters] = model.split(params);
+    model.form = form;
     yield* this.read(temperature);
     const numBars = Math.ceil((end - start) / prompt.barLength);
     const mostTokens = this.tokens.length + CONSTANTS.maxTokensPerBar * numBars;
@@ -152,6 +154,7 @@ class Composer {
     const { model, tokenizer, prompt } = this;
     const [temperature, filters] = model.split(params);
     const negative = params.guidance === 1 ? null : this.#negativeModel();
+    model.form = null;
     try {
       for (const each of [model, negative]) each?.rewind([], prompt.barLength, temperature);
       model.grammar.forbidParallels(params.avoid_parallels);
@@ -208,6 +211,7 @@ class Composer {
     const [temperature, filters] = model.split({ ...params, variation: null });
     const isGuided = params.guidance !== 1 && kept.length + gap.chords.length > 0;
     const negative = isGuided ? this.#negativeModel() : null;
+    model.form = null;
     const at = conditioning.indexOf(null);
     const ahead = conditioning.slice(0, at);
     negative?.rewind([], prompt.barLength, temperature, gap.end);

@@ -36,6 +36,9 @@ class Model {
     [this.token, this.positions, this.logits] = ["tokens", "positions", "logits"].map(array);
     this.copyTemperature = array("copy.temperature"); // undefined without a copy head
     this.temperature = 1;
+    this.lagBias = array("copy.lag_bias"); // nats added to copies, by lag in bars
+    this.usualBias = this.lagBias?.slice();
+    this.form = null; // of each of its bars, nats that are added besides
     this.states = states.map((number) => this.arrays[number]);
     Object.assign(this, { tokenizer, coordinates });
     const bytesPerState = this.states.reduce((sum, array) => sum + array.byteLength, 0);
@@ -105,11 +108,18 @@ class Model {
     this.token[0] = token;
     this.positions.set(this.places.next(token, this.grammar));
     this.copyTemperature?.fill(this.temperature);
+    if (this.lagBias) this.#biasCopies();
     this.step();
     this.tokens.push(token);
     if (this.tokens.length % SNAPSHOT_TOKENS) return;
     const old = this.snapshots.length < this.maxSnapshots ? undefined : this.snapshots.shift();
     this.snapshots.push(this.#snapshot(old));
+  }
+
+  #biasCopies() {
+    const bar = this.positions[this.coordinates.indexOf("bar")];
+    const added = this.form?.[bar % this.form.length];
+    this.usualBias.forEach((nats, lag) => (this.lagBias[lag] = nats + (added?.[lag] ?? 0)));
   }
 
   /** Return a snapshot, in the memory of an old one if there is one. */

@@ -172,6 +172,8 @@ class Page {
       seed: Number(byId("seed").value) || 0,
       chords: byId("chords")?.value ?? "",
       key: byId("key")?.value ?? "",
+      form: byId("form")?.value ?? "",
+      sectionBars: Math.max(1, Math.round(Number(byId("section-bars")?.value)) || 8),
       fixTempo: byId("fix-tempo")?.checked ?? true,
       fixTimeSignature: byId("fix-time-signature")?.checked ?? true,
     };

@@ -1,5 +1,5 @@
 // What somebody asks for in words: chords, as musicgen/tokenization/chords/progression.py reads them,
-// and the key of a new piece.
+// the key of a new piece, and a form.
 
 const CHORDS_EXPECTED =
   "expected chords such as C, Bb, F#m, Am7, G7 or N.C., one a bar, or bars such as C Am | F | % |";
@@ -57,4 +57,25 @@ function keyFifths(text) {
   if (!Object.hasOwn(CONSTANTS.keys, name))
     throw new UserError(`key=${name}: expected a key such as C, Eb, F#m, or fifths from -7`);
   return CONSTANTS.keys[name];
+}
+
+/**
+ * Return the nats added to copies in each bar of a form, by lag in bars, as form_biases does in
+ * musicgen/generation/decoder.py; null without a form.
+ */
+function formBiases(text, sectionBars, numLags) {
+  const form = text.trim();
+  if (!form) return null;
+  if (!/^\p{L}{1,100}$/u.test(form))
+    throw new UserError(`form=${form}: expected a letter for each section, up to 100, as AABA`);
+  const { returns, contrast } = CONSTANTS.formNats;
+  const letters = [...form].flatMap((letter) => Array(sectionBars).fill(letter));
+  const number = letters.length;
+  return letters.map((letter, bar) =>
+    Array.from({ length: numLags }, (_, lag) => {
+      const earlier = letters[(((bar - lag) % number) + number) % number];
+      if (earlier !== letter) return contrast;
+      return lag > 0 && lag % sectionBars === 0 ? returns : 0;
+    }),
+  );
 }

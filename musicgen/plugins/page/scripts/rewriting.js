@@ -83,11 +83,14 @@ class Rewriting {
     }
   }
 
+  /** Select the bars of the fields; one that is empty is like the other. */
   #readFields(changed) {
-    if (!changed.value) return this.select(null);
     const most = this.page.piece.score.bars.length;
-    const numbers = this.fields.map(({ value }) => Number(value || changed.value));
-    this.select(numbers.map((bar) => Math.min(most, Math.max(1, Math.round(bar)))));
+    if (changed.value)
+      changed.value = Math.min(most, Math.max(1, Math.round(Number(changed.value))));
+    const numbers = this.fields.map(({ value }) => Number(value)).filter((bar) => bar > 0);
+    this.bars = numbers.length ? [numbers[0], numbers.at(-1)] : null;
+    this.page.show();
   }
 
   select(bars) {

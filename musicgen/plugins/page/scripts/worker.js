@@ -105,13 +105,15 @@ class Session {
     const { composer } = this;
     const progression = parseProgression(settings.chords ?? "", composer.tokenizer);
     const fifths = keyFifths(settings.key ?? "");
+    const numLags = composer.model.lagBias?.length ?? 0;
+    const form = formBiases(settings.form ?? "", settings.sectionBars, numLags);
     this.remember();
     if (start !== undefined) composer.cut(start);
     if (!composer.endTime) composer.begin(emptyPrompt(composer.tokenizer, fifths));
     const end = composer.endTime + steps;
     this.planned = (end * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     const params = { ...this.sampling, temperature: settings.temperature };
-    return this.run(composer.compose({ ...settings, end, params, progression }), { composing: true });
+    return this.run(composer.compose({ ...settings, end, params, progression, form }), { composing: true });
   }
 
   /** Write other last bars than those that the model wrote. */
