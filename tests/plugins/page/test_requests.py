@@ -50,6 +50,22 @@ def test_chords_and_keys_are_read_as_in_python(name, tmp_path):
     assert no_chords is no_key is None
 
 
+def test_chords_of_one_continuation_do_not_bind_the_next(tmp_path):
+    body = f"""
+        {SESSION}
+        return (async () => {{
+          await send("compose", {{ bars: 1, settings: {{ ...settings, chords: "C" }} }});
+          const asked = session.composer.model.grammar.progression;
+          model.rewind = (tokens) => tokens.length; // it has read them all
+          await send("compose", {{ bars: 1, settings }});
+          return [asked, session.composer.model.grammar.progression];
+        }})();
+    """
+    asked, afterwards = run_tokenizer(tmp_path, "songs", body)
+    assert asked
+    assert afterwards is None
+
+
 def test_a_form_is_that_of_python(tmp_path):
     asked = [("AABA", 8), ("ab", 2), (" A ", 1)]
     body = """
