@@ -1,18 +1,23 @@
 """Bars and parts that are written anew on the page are those of Python's `fill=`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from musicgen.composer import compose_song
 from musicgen.generation.constraints import ConstrainedGrammar
+from musicgen.generation.model import MusicModel
 from musicgen.midi import dumps, loads
+from musicgen.plugins.page.document import read_page, with_half_weights
 from musicgen.tokenization import Songs
 from musicgen.tokenization.bar_constraints import KeptSongParts, SongsChords
 from musicgen.tokenization.constraints import target_parts
 from musicgen.tokenization.coordinates import Coordinates
+from tests.generation.builders import music_model
 from tests.plugins.page.music import TOKENIZERS, run_tokenizer
-from tests.plugins.page.node import needs_node
+from tests.plugins.page.node import needs_node, run_worker
 from tests.plugins.page.test_changes import SESSION
 
 pytestmark = needs_node
@@ -182,3 +187,30 @@ def test_all_that_is_not_written_anew_stays_note_for_note(number, tmp_path):
     else:
         outside = [m for m in found["chords"] if not inside(parts[0], m, gap)]
         assert [m for m in found["newChords"] if m in outside] == outside
+
+
+@pytest.mark.parametrize("guidance", [1, 9])
+def test_a_page_fills_a_gap_with_the_tokens_of_python(guidance, tmp_path):
+    model = music_model(GAPS)
+    model.content.describe = str
+    model.save_page(tmp_path / "page.html")
+    content, worker, weights = read_page(tmp_path / "page.html")
+    song = replace(compose_song(5, 0).clip(0, 6 * 1920), markers=[])
+    body = f"""{worker}
+        return unpackWeights(data.weights).then((bytes) => {{
+          const {{ composer, sampling }} = new Session({{ ...data.content, bytes }});
+          composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.file)), 99));
+          const params = {{ ...sampling, temperature: 0, guidance: {guidance} }};
+          const found = [];
+          const onTake = () => found.push([...composer.model.tokens]);
+          const gap = {{ from: 96, to: 192, parts: [1], keepsChords: false, progression: null }};
+          for (const _ of composer.rewrite({{ ...gap, seed: 1, count: 2, params, onTake }}));
+          return found;
+        }});
+    """
+    data = {"content": content, "weights": weights, "file": list(dumps(song))}
+    first, second = run_worker(tmp_path, data, body, ["weights"])
+    exact = MusicModel(with_half_weights(model.model), *list(vars(model).values())[1:])
+    (piece,) = exact.generate(song, fill="piano 3-4", temperature=0, guidance=guidance)
+    assert first == second
+    assert first[:-1] == piece.tokens.tolist()  # the page reads the bar behind the gap, too

@@ -13,7 +13,9 @@ class Rewriting {
     byId("legend").replaceChildren(...this.items);
     this.cards = [...document.querySelectorAll(".take")].map((card, number) => {
       card.querySelector("button").addEventListener("click", () => this.hear(number));
-      return { card, roll: new Roll(card.querySelector(".roll"), page.piece.score, () => true) };
+      const roll = new Roll(card.querySelector(".roll"), page.piece.score, () => true);
+      new ResizeObserver(() => this.#showTake(number)).observe(roll.element);
+      return { card, roll };
     });
     this.#connect();
   }
@@ -51,6 +53,7 @@ class Rewriting {
     byId("keep").addEventListener("click", () => this.keep());
     byId("discard").addEventListener("click", () => this.discard());
     roll.element.addEventListener("keydown", (event) => this.#pressed(event));
+    roll.element.setAttribute("aria-label", "Piano roll: Shift and the arrows select bars");
     this.ruler = document.createElement("div");
     this.ruler.className = "ruler";
     this.ruler.title = "Drag to select bars";
@@ -72,11 +75,12 @@ class Rewriting {
   }
 
   /** Select bars with the arrows, as text is selected. */
-  #pressed({ key, shiftKey }) {
+  #pressed(event) {
     const { score } = this.page.piece;
-    const move = { ArrowLeft: -1, ArrowRight: 1 }[key];
-    if (key === "Escape") this.select(null);
-    else if (shiftKey && move) {
+    const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Escape") this.select(null);
+    else if (event.shiftKey && move) {
+      event.preventDefault();
       const bar = score.barAt(this.page.roll.cursorTick);
       const [from, to] = this.bars ?? [bar, bar - move];
       this.select([from, Math.min(score.bars.length, Math.max(1, to + move))]);
@@ -155,10 +159,19 @@ class Rewriting {
 
   /** Show one more take. */
   add(score) {
-    const { from, to, parts } = this.asked;
-    const { roll, card } = this.cards[this.takes.length];
+    if (!this.isWriting) return; // it was stopped meanwhile
     this.takes.push(score);
-    byId("takes").hidden = card.hidden = false;
+    this.page.say(`Take ${this.takes.length} is there.`);
+    this.page.show();
+    this.#showTake(this.takes.length - 1);
+  }
+
+  /** Show the bars of a take that are written anew. */
+  #showTake(number) {
+    const score = this.takes[number];
+    if (!score) return;
+    const { from, to, parts } = this.asked;
+    const { roll } = this.cards[number];
     const early = CONSTANTS.ticksPerBeat / 8; // a note may be played before its bar
     const isInside = ([onset]) => onset >= from - early && onset < to;
     const tracks = score.tracks.map((track, part) => ({
@@ -169,8 +182,6 @@ class Rewriting {
     roll.scale = (roll.element.clientWidth - GUTTER - 8) / (to - from);
     roll.setScore(new Score(payloadOf({ ...score, promptEnd: score.end, tracks })), { fit: false });
     roll.element.scrollLeft = from * roll.pixelsPerTick;
-    this.page.say(`Take ${this.takes.length} is there.`);
-    this.page.show();
   }
 
   done() {
@@ -250,7 +261,7 @@ class Rewriting {
       !this.isWriting && (!isAny || !isPiece || !targets.length || page.composing || page.isLive);
     byId("takes").hidden = !this.takes.length;
     this.cards.forEach(({ card }, number) => {
-      card.hidden = number >= this.takes.length;
+      card.classList.toggle("pending", number >= this.takes.length);
       card.querySelector("button").setAttribute("aria-pressed", number === this.heard);
     });
     byId("as-it-was").setAttribute("aria-pressed", this.heard === AS_IT_WAS);
