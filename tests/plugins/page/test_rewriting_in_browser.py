@@ -173,7 +173,7 @@ def test_the_keyboard_is_enough_to_rewrite(song):
     assert button(song, "Undo").is_enabled()
 
 
-def test_a_part_alone_is_written_in_all_bars_and_discarded(song):
+def test_a_part_alone_is_written_in_all_bars_and_a_lock_holds_for_other_takes(song):
     button(song, "Piano").click()
     button(song, "Rewrite").click()
     wait_for(song, DONE)
@@ -181,6 +181,17 @@ def test_a_part_alone_is_written_in_all_bars_and_discarded(song):
     assert song.locator("#selected").inner_text() == "All bars: Piano"
     button(song, "Discard").click()
     assert song.locator("#takes").is_hidden()
+    song.get_by_label("Bars to add").fill("2")
+    button(song, "Continue").click()
+    wait_for(song, "tokens a second")
+    button(song, "Lock Voice").click()
+    button(song, "Another take of the last 4 bars").click()  # so that Voice stays
+    wait_for(song, DONE)
+    button(song, "Take 1").click()
+    voice = "page.roll.score.notes.filter(({ track }) => !track).map(({ onset, end, pitch }) => [onset, end, pitch])"
+    taken = song.evaluate(voice)
+    button(song, "As it was").click()
+    assert song.evaluate(voice) == taken
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -195,7 +206,6 @@ def test_the_controls_have_names_and_room(width, folder):
         check_access(tab)
         check_width(tab)
         check_controls(tab, width, "button:visible, input:visible")
-        tab.screenshot(path=f"/tmp/g6_{width}.png", full_page=True)
 
 
 def test_the_file_is_dragged_out_as_it_would_be_saved(song, folder):

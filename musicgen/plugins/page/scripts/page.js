@@ -258,7 +258,10 @@ class Page {
     this.take++;
     const { score } = this.piece;
     const from = Math.max(score.promptEnd, score.bars.at(-RETAKEN_BARS) ?? 0);
-    if (this.rewriting?.locked.size) return this.rewriting.write([from, score.end]);
+    if (this.rewriting?.locked.size) {
+      const { rewriting } = this;
+      return rewriting.write([from, score.end], rewriting.unlocked);
+    }
     this.#compose("retake", { bars: RETAKEN_BARS }, score.secondsAt(from));
   }
 

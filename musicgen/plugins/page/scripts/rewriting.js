@@ -118,8 +118,11 @@ class Rewriting {
 
   /** The parts to write: those that are selected, else all of the piece, but none that is locked. */
   get targets() {
-    const parts = this.parts.size ? [...this.parts] : this.sounding;
-    return parts.filter((part) => !this.locked.has(part)).sort((a, b) => a - b);
+    return this.parts.size ? [...this.parts].sort((a, b) => a - b) : this.unlocked;
+  }
+
+  get unlocked() {
+    return this.sounding.filter((part) => !this.locked.has(part));
   }
 
   get hasTakes() {
@@ -133,9 +136,9 @@ class Rewriting {
     this.page.show();
   }
 
-  /** Write the parts that are selected between two ticks, in takes. */
-  write([from, to]) {
-    const { page, piece, targets } = this;
+  /** Write parts between two ticks, in takes. */
+  write([from, to], targets = this.targets) {
+    const { page, piece } = this;
     this.discard();
     this.asked = { from, to: Math.min(to, piece.end), parts: targets };
     this.isWriting = true;
