@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from musicgen.errors import UserError
-from musicgen.generation.decoder import CONTRAST, RETURN
 from musicgen.metrics.part_writing import FIFTH, UNISON
 from musicgen.midi import DEFAULT_VELOCITY, TICKS_PER_BEAT, Track
 from musicgen.midi.donors import (
@@ -65,7 +64,6 @@ def constants() -> dict[str, Any]:
         "maxEmptyBars": MAX_EMPTY_BARS,
         "maxTokensPerBar": MAX_TOKENS_PER_BAR,
         "futureBars": FUTURE_BARS,
-        "formNats": {"returns": RETURN, "contrast": CONTRAST},
         "numVoices": NUM_VOICES,  # of a chorale, as the following
         "silence": SILENCE,  # in place of the pitch of a voice
         "voiceCentres": VOICE_CENTRES,

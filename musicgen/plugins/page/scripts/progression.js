@@ -1,6 +1,7 @@
 // What somebody asks for in words: chords, as musicgen/tokenization/chords/progression.py reads them,
 // the key of a new piece, and a form.
 
+const [RETURN, CONTRAST] = [3, -6]; // nats, as in musicgen/generation/decoder.py
 const CHORDS_EXPECTED =
   "expected chords such as C, Bb, F#m, Am7, G7 or N.C., one a bar, or bars such as C Am | F | % |";
 
@@ -68,14 +69,13 @@ function formBiases(text, sectionBars, numLags) {
   if (!form) return null;
   if (!/^\p{L}{1,100}$/u.test(form))
     throw new UserError(`form=${form}: expected a letter for each section, up to 100, as AABA`);
-  const { returns, contrast } = CONSTANTS.formNats;
   const letters = [...form].flatMap((letter) => Array(sectionBars).fill(letter));
   const number = letters.length;
   return letters.map((letter, bar) =>
     Array.from({ length: numLags }, (_, lag) => {
       const earlier = letters[(((bar - lag) % number) + number) % number];
-      if (earlier !== letter) return contrast;
-      return lag > 0 && lag % sectionBars === 0 ? returns : 0;
+      if (earlier !== letter) return CONTRAST;
+      return lag > 0 && lag % sectionBars === 0 ? RETURN : 0;
     }),
   );
 }
