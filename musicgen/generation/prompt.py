@@ -85,7 +85,8 @@ class KeptParts:
             stays = (onset < self.span[0]) | (onset >= self.span[1]) | (not is_target)
             notes = track.notes[stays]
             if self.conditioning.stop is None and is_target:  # frames go on, in a new note
-                notes["duration"] = np.minimum(notes["duration"], self.span[0] - notes["onset"])
+                left = np.where(onset[stays] < self.span[0], self.span[0] - onset[stays], np.inf)
+                notes["duration"] = np.minimum(notes["duration"], left)
             tracks.append(replace(track, notes=notes))
         return replace(self.source, tracks=tracks)
 
@@ -133,8 +134,8 @@ class Prompt:
 
     @property
     def gap_end(self) -> int | None:
-        """Grid step at which the bars to write end before others of the piece; None: with it."""
-        return None if self.kept is None else self.kept.conditioning.stop
+        """Grid step at which what follows a gap begins; None: nothing follows."""
+        return None if self.kept is None else self.kept.conditioning.gap_end
 
     @property
     def targets(self) -> Sequence[int]:

@@ -180,7 +180,7 @@ class Sampler:
 
     def _continuation(self, sequence: GeneratedSequence, prompt: Prompt) -> Continuation:
         tokens = np.append(sequence.prompt.tokens, np.array(sequence.tokens, dtype=np.int64))
-        end = int(self.tokenizer.times(tokens).max()) + 1
+        end = int(self.tokenizer.times(tokens[self.tokenizer.future_length(tokens) :]).max()) + 1
         end = min(self.request.end_time(prompt) or end, end)
         num_bars = -(-(end - prompt.end.step) // prompt.bar_length)
         key = NoiseKey((self.request.decoding.seed, RandomStream.PERFORMANCE, sequence.sample))

@@ -9,8 +9,7 @@ import numpy as np
 
 from musicgen.midi import TICKS_PER_BEAT
 from musicgen.tokenization.bars import InBars
-from musicgen.tokenization.gaps import future_length
-from musicgen.tokenization.grammar import BoolArray, Grammar, GrammarState, Ids, latest
+from musicgen.tokenization.grammar import BoolArray, Grammar, GrammarState, latest
 from musicgen.tokenization.vocabulary import IntArray
 
 _CLOSING = {"Beat", "Bar", "EOS"}
@@ -265,24 +264,9 @@ class SongsGrammar(BarGrammar):
             "EOS": set(),
         }
         super().__init__(tokenizer)
-        self.marks = tokenizer.families["Gap"]
         self._opening = self.of_families("Bar", "Key", "Tempo", "Part")
         self._is_duration, self._is_key = (self.of_families(x) for x in ("Duration", "Key"))
         self.num_instruments = len(tokenizer.instruments)
-
-    def start(self, prompts: Ids) -> BarState:
-        """Return the state after prompts [B, L], see `Grammar.start`; a future is read alone."""
-        ids = np.asarray(prompts)
-        lengths = [future_length(row, self.marks) for row in ids]
-        if not any(lengths):
-            return super().start(ids)
-        states = []
-        for row, length in zip(ids, lengths, strict=True):
-            super().start(row[None, 1 : length - 1])
-            state = super().start(row[None, length:])
-            state.positions[:, 0] += length
-            states.append(state)
-        return BarState.cat(states)
 
     def may_follow(self, part: IntArray, leading: BoolArray) -> BoolArray:
         """Return which parts may come after a part [B] if some parts lead. [B, num_parts]

@@ -44,6 +44,7 @@ class ConditioningTokens(NamedTuple):
         stop: grid step at which the last bar of `ids` ends; None: with the ids.
         tick_map: from ticks of the score to those of its whole bars, see `relocate`. [2, N]
         rules: how tracks are read whose names tell other parts, in words.
+        gap_end: grid step at which what follows a gap begins; None: nothing follows.
     """
 
     ids: IntArray
@@ -53,6 +54,7 @@ class ConditioningTokens(NamedTuple):
     stop: int | None = None
     tick_map: IntArray = UNMOVED
     rules: Sequence[str] = ()
+    gap_end: int | None = None
 
 
 class _SavedVocabulary(TypedDict):

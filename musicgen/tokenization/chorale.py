@@ -23,7 +23,8 @@ from musicgen.tokenization.chorale_grammar import (
     NoParallels,
 )
 from musicgen.tokenization.closing import last_tonic
-from musicgen.tokenization.constraints import Constraint
+from musicgen.tokenization.constraints import FREE, Constraint
+from musicgen.tokenization.gaps import FUTURE_BARS, MARKS, future_length
 from musicgen.tokenization.quantization import QuantizationReport, to_grid
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.tokenization.voices import (
@@ -38,6 +39,7 @@ from musicgen.tokenization.voices import (
 )
 from musicgen.validation import check_float, check_int
 
+_FRAMES_OF_BAR = 4 * STEPS_PER_BEAT  # in training crops
 _SOPRANO_PROBABILITY = 0.5  # of the crops in which voices lead; in the others any set leads
 
 
@@ -62,21 +64,30 @@ class Chorale(Tokenizer):
         max_transposition: training crops are shifted by up to this many semitones.
         lead_probability: share of the crops in which voices are ahead of the others: in half of
             them the soprano, in the others any of one to three voices.
+        gap_probability: share of the crops in the order of `gaps`. The tokens of this order are in
+            the vocabulary if it is positive.
     """
 
     name: ClassVar[str] = "chorale"
     note_families = ("Pitch", "Silence")  # one per voice and frame, as in the literature
     steps_per_beat = STEPS_PER_BEAT
     pitches = range(21, 109)
+    counts_future = ChoraleGrammar.counts_future
 
     def __init__(
-        self, *, max_beats: int = 16384, max_transposition: int = 6, lead_probability: float = 0
+        self,
+        *,
+        max_beats: int = 16384,
+        max_transposition: int = 6,
+        lead_probability: float = 0,
+        gap_probability: float = 0,
     ) -> None:
         check_int("max_beats", max_beats)
         check_int("max_transposition", max_transposition, 0)
         check_float("lead_probability", lead_probability, maximum=1)
         self.max_beats, self.max_transposition = max_beats, max_transposition
-        self.lead_probability = lead_probability
+        check_float("gap_probability", gap_probability, maximum=1)
+        self.lead_probability, self.gap_probability = lead_probability, gap_probability
         families = {
             "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
             "Silence": ["Silence"],
@@ -85,6 +96,7 @@ class Chorale(Tokenizer):
             "Empty": ["Empty"],
             "Ahead": [f"Ahead_{pitch}" for pitch in self.pitches],
             "Lead": ["Lead_" + "+".join(compress(VOICES, each)) for each in LEADING],
+            "Gap": [f"Gap_{mark}" for mark in MARKS] if gap_probability else [],
         }
         if not lead_probability:
             families |= {"Empty": [], "Ahead": [], "Lead": []}
@@ -103,8 +115,9 @@ class Chorale(Tokenizer):
         grammar = self.grammar()
         constraints: list[Constraint] = []
         if request.piece.is_whole_piece:
-            conditioning = [prompt.kept.conditioning.ids for prompt in prompts]
-            constraints.append(KeptTokens(grammar, conditioning))
+            kept = [prompt.kept.conditioning.ids for prompt in prompts]
+            own = [ids[self.future_length(ids) :] for ids in kept]
+            constraints.append(KeptTokens(grammar, own))
         if request.piece.ending == "close":
             rests = [last_tonic(request, prompt, self.steps_per_beat) for prompt in prompts]
             constraints.append(LastChordOfChorale(grammar, rests, self.pitches))
@@ -138,6 +151,12 @@ class Chorale(Tokenizer):
         tokens = np.asarray(tokens)
         if not len(tokens):
             return np.empty(0, np.int64)
+        if first := self.future_length(tokens):
+            rest = tokens[first:]
+            delay = self.arrangements.delay[rest[:1]].sum()
+            end = -(-(len(rest) - 1) // NUM_VOICES) - delay  # rounded up
+            future = np.maximum(np.arange(first - 1) - 1, 0) // NUM_VOICES
+            return np.concatenate([end + future, [0], self.times(rest)])
         index = np.cumsum(tokens != self.vocabulary.pad_id) - 1
         header, is_end = np.full_like(index, tokens[0]), tokens == self.vocabulary.id("EOS")
         return self.arrangements.times(header, index, is_end)
@@ -147,7 +166,7 @@ class Chorale(Tokenizer):
 
         [L] -> [num_frames, 4]; voices that are still to come have the token Empty.
         """
-        tokens, families = self.until_end(tokens), self.families
+        tokens, families = self.until_end(tokens[self.future_length(tokens) :]), self.families
         frames = tokens[~(within(tokens, families["BOS"]) | within(tokens, families["Lead"]))]
         frames = frames - self._to_ahead * within(frames, families["Ahead"])
         num_frames = len(frames) // NUM_VOICES
@@ -159,11 +178,43 @@ class Chorale(Tokenizer):
             frames[:, behind] = moved[:num_frames]
         return frames
 
+    def future_length(self, tokens: IntArray) -> int:
+        return future_length(tokens, self.families["Gap"])
+
     def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
-        if rng.random() >= self.lead_probability:
-            return window
-        is_soprano = rng.random() < _SOPRANO_PROBABILITY
-        return self.lead(window, LEADING[0 if is_soprano else rng.integers(len(LEADING))])
+        leading = None
+        if rng.random() < self.lead_probability:
+            is_soprano = rng.random() < _SOPRANO_PROBABILITY
+            leading = LEADING[0 if is_soprano else rng.integers(len(LEADING))]
+        if self.gap_probability and rng.random() < self.gap_probability:
+            frames = self.frames(window)[: -1 - LEAD]  # so that the crop is no longer
+            bars = min(FUTURE_BARS, len(frames) // _FRAMES_OF_BAR - 1)
+            if bars > 0:
+                gap_end = len(frames) - _FRAMES_OF_BAR * int(rng.integers(1, bars + 1))
+                return self._with_future(frames, gap_end, len(frames), leading)
+        return window if leading is None else self.lead(window, leading)
+
+    def _with_future(
+        self, frames: IntArray, gap_end: int, future_end: int, leading: Sequence[bool] | None
+    ) -> IntArray:
+        """Return frames [T, 4] up to the end of a gap in the order of `gaps`: the future first.
+
+        Args:
+            leading: whether each voice is ahead; None: none is.
+        """
+        bos, marks = self.families["BOS"], self.families["Gap"]
+        ahead = 0 if leading is None else LEAD
+        missing = np.full(
+            (max(0, gap_end + ahead - len(frames)), NUM_VOICES), self.families["Silence"].start
+        )
+        before = np.concatenate([frames, missing])[: gap_end + ahead]
+        rest = np.concatenate([bos[:1], before.ravel()])
+        if leading is not None:
+            rest = self.lead(rest, leading)
+        future = frames[gap_end:future_end].ravel()
+        if not marks or not len(future):
+            return rest
+        return np.concatenate([marks[:1], future, marks[1:], rest])
 
     def lead(self, tokens: IntArray, voices: Sequence[bool]) -> IntArray:
         """Return the beginning of a piece, or a whole one, with some voices ahead.
@@ -197,34 +248,55 @@ class Chorale(Tokenizer):
         end: int | None,
         write: Sequence[str] = (),
     ) -> ConditioningTokens:
-        if end is not None or not (keep or write):
-            return super().keep_parts(score, keep, first, end)
-        if not self.families["Lead"]:
+        if end is not None and not self.families["Gap"]:
+            raise UserError(
+                "this model has not learned bars in fill= and rewrite=; take one that was trained "
+                "with tokenizer.gap_probability above 0"
+            )
+        if end is None and not self.families["Lead"]:
             raise UserError(
                 "this model has not learned keep=; take one that was trained with "
                 f"tokenizer.lead_probability above 0, such as checkpoint={CHORALE_MODEL}"
             )
-        named = {find_voice(name) for name in write or keep}
-        if None in named or len(named) == NUM_VOICES:
-            expected = f"expected one to three of {', '.join(VOICES)}"
-            setting = "fill" if write else "keep"
-            raise ParameterError(setting, ",".join(write or keep), expected)
-        leading = [(voice in named) != bool(write) for voice in range(NUM_VOICES)]
+        leading = self._leading(keep, write)
         roles = _voices_of_score(score, leading)
         tracks = [
             replace(track, name=VOICES[voice])
             for track, voice in zip(score.tracks, roles, strict=True)
             if voice is not None
         ]
-        ids = self.lead(self.encode(replace(score, tracks=tracks)), leading)
-        start = int(to_grid(np.array(first), STEPS_PER_BEAT, score.ticks_per_beat))
-        begin = 1 + NUM_VOICES * (LEAD + start)
-        if ids[0] not in self.families["Lead"] or begin >= len(ids) - 1:
-            raise UserError("nothing is left to write: the parts that are kept have ended")
-        of_leading = np.resize(leading, len(ids) - 1 - begin)
-        ids[begin:-1] = np.where(of_leading, ids[begin:-1], -1)
+        tokens = self.encode(replace(score, tracks=tracks))
         written = np.flatnonzero(np.logical_not(leading)).tolist()
-        return ConditioningTokens(ids, roles, written, start)
+        lines = np.array([first, end or 0])
+        start, stop = to_grid(lines, STEPS_PER_BEAT, score.ticks_per_beat).tolist()
+        if end is None:
+            ids = self.lead(tokens, leading)
+            size = len(ids) - 1  # without EOS
+        else:
+            future_end = stop + FUTURE_BARS * self.bar_length(score)
+            order = leading if any(leading) else None
+            ids = self._with_future(self.frames(tokens), stop, future_end, order)
+            size = len(ids)
+        begin = self.future_length(ids) + 1 + NUM_VOICES * start
+        begin += NUM_VOICES * LEAD * any(leading)
+        if begin >= size or (end is None and ids[0] not in self.families["Lead"]):
+            raise UserError("nothing is left to write: the parts that are kept have ended")
+        ids[begin:size] = np.where(np.resize(leading, size - begin), ids[begin:size], FREE)
+        gap_end = None if end is None else stop
+        return ConditioningTokens(ids, roles, written, start, gap_end=gap_end)
+
+    def _leading(self, keep: Sequence[str], write: Sequence[str]) -> list[bool]:
+        """Return whether each voice is kept.
+
+        Raises:
+            ParameterError: these are no voices, or all of them.
+        """
+        named = {find_voice(name) for name in write or keep}
+        if None in named or len(named) == NUM_VOICES or not (self.families["Lead"] or not named):
+            expected = f"expected one to three of {', '.join(VOICES)}"
+            setting = "fill" if write else "keep"
+            raise ParameterError(setting, ",".join(write or keep), expected)
+        return [(voice in named) != bool(write) for voice in range(NUM_VOICES)]
 
 
 def _voices_of_score(score: Score, leading: Sequence[bool]) -> list[int | None]:

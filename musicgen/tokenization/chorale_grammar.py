@@ -84,11 +84,13 @@ class ChoraleGrammar(Grammar[ChoraleState]):
 
     state_type = ChoraleState
     holds_last_chord = True
+    counts_future = False  # voices and beats follow from the index
 
     def __init__(self, tokenizer: Codec, arrangements: Arrangements, limit: int) -> None:
         super().__init__(tokenizer.vocabulary, tokenizer.families)
         self.arrangements, self.limit, self.pitch = arrangements, limit, tokenizer.pitch_ranks
         self.num_pitches = len(tokenizer.pitches)
+        self.future_header = (self.slices["BOS"].start,)
         # The first and the last of the leading voices, by header.
         leading = self.arrangements.leading
         self._first = leading.argmax(axis=1)

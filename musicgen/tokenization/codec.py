@@ -29,6 +29,7 @@ class Codec(ABC):
         pitches: the MIDI pitches of the tokens that have a pitch.
         steps_per_beat: grid steps in a quarter note.
         chords: whether the vocabulary has chords.
+        counts_future: see `Grammar`.
     """
 
     note_families: ClassVar[tuple[str, ...]]
@@ -37,6 +38,7 @@ class Codec(ABC):
     pitches: range
     steps_per_beat: int
     chords: bool = False
+    counts_future: ClassVar[bool] = True
 
     @abstractmethod
     def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:

@@ -62,10 +62,12 @@ class Coordinates:
                 tokens ends, which is that of the gap.
         """
         tokens = np.asarray(tokens, dtype=np.int64)
-        times = self._codec.times(tokens)
-        if gap_end is not None and (first := self._codec.future_length(tokens)):
-            times[: first - 1] += gap_end - times[0]
-        columns = {"index": np.arange(len(tokens)), "time": times}
+        times, index = self._codec.times(tokens), np.arange(len(tokens))
+        if first := self._codec.future_length(tokens):
+            index[first:] -= first * (not self._codec.counts_future)
+            if gap_end is not None:
+                times[: first - 1] += gap_end - times[0]
+        columns = {"index": index, "time": times}
         if self._bars:
             is_bar = within(tokens, self._bars)
             columns["bar"] = np.maximum(np.cumsum(is_bar) - 1, 0)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musicgen.errors import UserError
+from musicgen.tokenization.gaps import future_length
 from musicgen.tokenization.vocabulary import BoolArray, IntArray, Vocabulary
 
 Ids = Tensor | IntArray
@@ -66,6 +67,8 @@ class Grammar(ABC, Generic[S]):
     state_type: type[Any]  # of `S`
     num_instruments = 0  # instruments that `max_notes` applies to
     holds_last_chord = False  # whether closed pieces end with their last bar, not in it
+    future_header: tuple[int, ...] = ()  # ids before those of a future
+    counts_future = True  # whether the token index goes on after a future, or begins anew
 
     def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range]) -> None:
         """Number the families of tokens.
@@ -79,6 +82,7 @@ class Grammar(ABC, Generic[S]):
         self.eos = vocabulary.id("EOS")
         self.pad = vocabulary.pad_id
         self.slices = {name: slice(ids.start, ids.stop) for name, ids in families.items()}
+        self._marks = families.get("Gap", range(0))
         self.numbers = {name: number for number, name in enumerate(families)}
         self.family = np.full(len(vocabulary), -1)
         for name, ids in self.slices.items():
@@ -135,11 +139,24 @@ class Grammar(ABC, Generic[S]):
         }
 
     def start(self, prompts: Ids) -> S:
-        """Return the state after prompts of one length, ids [B, L].
+        """Return the state after prompts of one length, ids [B, L]. A future is read by itself.
 
         Raises:
             UserError: a prompt has a token that may not come there.
         """
+        ids = np.asarray(prompts)
+        lengths = [future_length(row, self._marks) for row in ids]
+        if not any(lengths):
+            return self._start(ids)
+        states = []
+        for row, length in zip(ids, lengths, strict=True):
+            self._start(np.array([[*self.future_header, *row[1 : length - 1]]]))
+            state = self._start(row[None, length:])
+            state.positions[:, 0] += length * self.counts_future
+            states.append(state)
+        return type(states[0]).cat(states)
+
+    def _start(self, prompts: Ids) -> S:
         prompt, batch = np.asarray(prompts).T, len(prompts)
         state: Any = self.state_type(**self._initial_fields(batch))
         block = max(1, _MASKS // max(1, batch))  # tokens at a time

@@ -161,14 +161,16 @@ class PartOrders(InBars):
         bar_tokens = self.families["Bar"].start + signatures
         bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
         ids = self.future(whole, last, leads).tolist()
+        has_future = len(ids) > 0
         for bar, line in zip(bars[:last], lines.tolist(), strict=False):
             ids += bar.tolist()
             if line >= start:
                 ids.append(FREE)
         ids.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
         stop = int(lines[last])
+        gap_end = stop if has_future else None
         return ConditioningTokens(
-            np.array(ids), roles, targets, start, stop, report.tick_map, rules
+            np.array(ids), roles, targets, start, stop, report.tick_map, rules, gap_end
         )
 
     def _split_bars(self, tokens: IntArray) -> list[IntArray]:
