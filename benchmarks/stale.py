@@ -17,6 +17,7 @@ MEASURED = {
     "decoding_engines": (*_MODEL, "musicgen/generation", "musicgen/export"),
     "endings": _CONTINUATIONS,
     "exact_spe": _MODEL,
+    "gaps": _CONTINUATIONS,
     "kinds": _CONTINUATIONS,
     "loader": ("musicgen/data", "musicgen/tokenization"),
     "lrpe": _MODEL,
