@@ -28,6 +28,7 @@ MEASURED = {
     "product_forms": ("musicgen/attention",),
     "songs": _CONTINUATIONS,
     "span": _MODEL,
+    "style": (*_MODEL, "musicgen/pretrained"),
     "training_step": _MODEL,
 }
 """The files that a result of benchmarks/results/ measures."""
