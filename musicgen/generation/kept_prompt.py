@@ -107,16 +107,16 @@ def _model_input(
     """Return a piece as the model reads it, with bar lines at the edges of the bars to write.
 
     Args:
-        markers: those of the piece and recognised chords; they count before the bars to write.
+        markers: those of the piece and recognised chords; they count outside the bars to write.
         chords: of the bars to write.
     """
-    others = [marker for marker in score.markers if not is_chord(marker)]
-    before = [marker for marker in markers if marker.tick < edges[0] or marker in others]
+    first, end = edges
+    outside = [each for each in markers if not (is_chord(each) and first <= each.tick < end)]
     cuts = [score.time_signature_at(tick)._replace(tick=tick) for tick in edges]
     return tokenizer.normalise_rhythm(
         replace(
             score,
-            markers=sorted([*before, *chords], key=lambda marker: marker.tick),
+            markers=sorted([*outside, *chords], key=lambda marker: marker.tick),
             time_signatures=sorted([*score.time_signatures, *cuts], key=lambda each: each.tick),
         )
     )

@@ -9,7 +9,7 @@ import pytest
 from musicgen.composer import compose_song
 from musicgen.errors import UserError
 from musicgen.generation.gap import Gap, parse_gap
-from musicgen.midi import Score, Track, notes_from, write
+from musicgen.midi import Marker, Score, Track, notes_from, write
 from musicgen.tokenization import Songs
 from musicgen.tokenization.coordinates import Coordinates
 from tests.generation.builders import music_model, timed
@@ -55,6 +55,14 @@ def test_the_model_hears_up_to_eight_bars_behind_the_gap():
     assert piece.prompt.gap_end == 36 + 36
     (piece,) = model.generate(accompanied(), rewrite="3-4")  # nothing follows
     assert GAPS.future_length(piece.tokens) == 0
+
+
+def test_the_model_hears_the_chords_behind_the_gap():
+    score = accompanied()
+    score.markers = [Marker(0, "G_M"), Marker(600, "C_M")]
+    (piece,) = music_model(GAPS, "auto").generate(score, rewrite=2)
+    future = [*map(GAPS.vocabulary.token, piece.tokens[: GAPS.future_length(piece.tokens)])]
+    assert "Chord_C_M" in future
 
 
 def test_what_follows_the_gap_changes_what_is_written():
