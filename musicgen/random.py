@@ -13,6 +13,7 @@ from torch import Tensor
 class RandomStream(IntEnum):
     """Ids of independent random streams under one seed."""
 
+    CANDIDATE = -6
     PERFORMANCE = -5
     EVALUATION = -4
     DROPOUT = -3

@@ -1,6 +1,7 @@
 """The sampling loop: batches of sequences, one token of each a step."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -12,7 +13,7 @@ from torch import Tensor
 from musicgen.generation.constraints import ConstrainedGrammar, Constraint, request_constraints
 from musicgen.generation.continuation import Continuation
 from musicgen.generation.decoder import Decoder, GuidedDecoder, lag_biases
-from musicgen.generation.engines import make_engine
+from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.logits_processors import (
     LogitsProcessor,
     Processor,
@@ -24,6 +25,12 @@ from musicgen.generation.request import GenerationRequest
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
 from musicgen.tokenization.base import Tokenizer
+from musicgen.tokenization.constraints import padded
+from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.vocabulary import IntArray
+
+NUM_CANDIDATES = 8
+"""Candidates for bars that others follow. More fit better, and take longer."""
 
 
 @dataclass(eq=False)
@@ -32,6 +39,7 @@ class GeneratedSequence:
 
     Attributes:
         sample: its number among those of the prompt.
+        candidate: its number among those of the sample, see `choose`.
         limit: how many tokens may be added.
         numbers: uniform in [0, 1), one per token.
         end: musical time at which it ends, without the token that reaches it; None: at the limit,
@@ -41,6 +49,7 @@ class GeneratedSequence:
 
     prompt: Prompt
     sample: int
+    candidate: int
     limit: int
     numbers: Iterator[float]
     end: int | None = None
@@ -95,19 +104,38 @@ class Sampler:
             for prompt, sample in product(prompts, range(decoding.num_samples))
         ]
         asked = {own: prompt for prompt, _, own in samples}
-        sequences = [self.sequence(own, sample) for _, sample, own in samples]
+        sequences = [
+            self.sequence(own, sample, candidate)
+            for _, sample, own in samples
+            for candidate in range(num_candidates(own))
+        ]
+        ended: dict[tuple[Prompt, int], list[GeneratedSequence]] = defaultdict(list)
         for first in range(0, len(sequences), decoding.batch_size):
             for ending in self.steps(sequences[first : first + decoding.batch_size]):
                 for sequence in ending:
-                    yield self._continuation(sequence, asked[sequence.prompt])
+                    candidates = ended[sequence.prompt, sequence.sample]
+                    candidates.append(sequence)
+                    if len(candidates) == num_candidates(sequence.prompt):
+                        chosen = self._chosen(candidates)
+                        yield self._continuation(chosen, asked[chosen.prompt])
 
-    def sequence(self, prompt: Prompt, sample: int) -> GeneratedSequence:
+    def sequence(self, prompt: Prompt, sample: int, candidate: int = 0) -> GeneratedSequence:
         """Return a sequence of a prompt's sample, as `steps` takes it."""
         request = self.request
         key = NoiseKey((request.decoding.seed, RandomStream.SAMPLING, sample))
+        if candidate:
+            key = key.fold(candidate)
         limit, numbers = request.num_new_tokens(prompt, self.model), _uniform_numbers(key)
         end = None if request.closes else request.end_time(prompt)
-        return GeneratedSequence(prompt, sample, limit, numbers, end)
+        return GeneratedSequence(prompt, sample, candidate, limit, numbers, end)
+
+    def _chosen(self, candidates: Sequence[GeneratedSequence]) -> GeneratedSequence:
+        """Return one of the candidates of a sample."""
+        candidates = sorted(candidates, key=lambda sequence: sequence.candidate)
+        prompt, sample = candidates[0].prompt, candidates[0].sample
+        tokens = [np.array(sequence.tokens, np.int64) for sequence in candidates]
+        key = NoiseKey((self.request.decoding.seed, RandomStream.CANDIDATE, sample))
+        return candidates[choose(self.engine, prompt, tokens, key)]
 
     @torch.inference_mode()
     def steps(self, batch: Sequence[GeneratedSequence]) -> Iterator[list[GeneratedSequence]]:
@@ -224,3 +252,50 @@ def _uniform_numbers(key: NoiseKey) -> Iterator[float]:
     generator = key.generator()
     while True:
         yield from torch.rand(256, generator=generator).tolist()  # one at a time takes longer
+
+
+def num_candidates(prompt: Prompt) -> int:
+    """Return how many candidates a sample has: several, if bars of the piece follow."""
+    bars_follow = prompt.kept is not None and len(prompt.kept.conditioning.following) > 0
+    return NUM_CANDIDATES if bars_follow else 1
+
+
+def choose(engine: Engine, prompt: Prompt, candidates: Sequence[IntArray], key: NoiseKey) -> int:
+    """Draw one of several candidates, ids [L] each, that follow a prompt; return its index.
+
+    The model has drawn the candidates by the tokens before them. Here one is drawn by the
+    probability of the bars after it (sampling-importance resampling, Rubin 1987).
+    """
+    if len(candidates) == 1:
+        return 0
+    likelihoods = log_likelihoods(engine, prompt, candidates)
+    number = torch.rand(1, generator=key.generator(), dtype=torch.float64)
+    return int(draw(likelihoods[None], number))
+
+
+@torch.inference_mode()
+def log_likelihoods(engine: Engine, prompt: Prompt, candidates: Sequence[IntArray]) -> Tensor:
+    """Return the log-probability of the bars after each candidate. [num_candidates]"""
+    assert prompt.kept is not None
+    following, batch = prompt.kept.conditioning.following, len(candidates)
+    past = prompt.tokens[prompt.tokenizer.future_length(prompt.tokens) :]  # it would tell them
+    coordinates, names = Coordinates(prompt.tokenizer), engine.model.coordinate_names
+    sequences = [np.concatenate([past, candidate, following]) for candidate in candidates]
+    ids = padded(sequences, 0)  # padding after a sequence does not change it
+    columns = [coordinates.of(each, names, bar_length=prompt.bar_length) for each in sequences]
+    tokens = torch.from_numpy(ids).to(engine.device)
+    positions = torch.from_numpy(padded(columns, 0)).to(engine.device)
+    start = len(past) - 1  # the first token whose logits are needed
+    state = None
+    if start:
+        _, state = engine.prefill(tokens[:1, :start], positions[:1, :start])
+        state = state.select(torch.zeros(batch, dtype=torch.long, device=engine.device))
+    logits, _ = engine.model.forward_with_state(
+        tokens[:, start:], positions=positions[:, start:], noise=engine.noise, state=state
+    )
+    first = torch.tensor([len(candidate) for candidate in candidates], device=engine.device)
+    at = first[:, None] + torch.arange(len(following), device=engine.device)
+    log_probabilities = logits[torch.arange(batch, device=engine.device)[:, None], at]
+    log_probabilities = log_probabilities.double().log_softmax(dim=-1)
+    of_tokens = log_probabilities.gather(2, tokens[:, start:].gather(1, at + 1)[..., None])
+    return of_tokens.sum(dim=(1, 2)).cpu()

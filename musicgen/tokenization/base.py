@@ -29,6 +29,9 @@ MAX_TOKENS_PER_BAR = 1024
 No bar of a known corpus has as many. The limit stops a model that does not end its bars.
 """
 
+NUM_FOLLOWING_BARS = 2
+"""Number of following bars that decide which candidate for a gap is taken."""
+
 NO_TOKENS = np.empty(0, np.int64)
 
 
@@ -45,6 +48,7 @@ class ConditioningTokens(NamedTuple):
         tick_map: from ticks of the score to those of its whole bars, see `relocate`. [2, N]
         rules: how tracks are read whose names tell other parts, in words.
         gap_end: grid step at which what follows a gap begins; None: nothing follows.
+        following: ids of the next bars, of all parts; at most `NUM_FOLLOWING_BARS`.
     """
 
     ids: IntArray
@@ -55,6 +59,7 @@ class ConditioningTokens(NamedTuple):
     tick_map: IntArray = UNMOVED
     rules: Sequence[str] = ()
     gap_end: int | None = None
+    following: IntArray = NO_TOKENS
 
 
 class _SavedVocabulary(TypedDict):

@@ -11,7 +11,7 @@ from musicgen.midi.key import find_key
 from musicgen.midi.score import is_line
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bars import InBars
-from musicgen.tokenization.base import NO_TOKENS, ConditioningTokens
+from musicgen.tokenization.base import NO_TOKENS, NUM_FOLLOWING_BARS, ConditioningTokens
 from musicgen.tokenization.constraints import FREE
 from musicgen.tokenization.gaps import FUTURE_BARS
 from musicgen.tokenization.grammar import latest
@@ -156,21 +156,28 @@ class PartOrders(InBars):
         ]
         bars = self._split_bars(self.lead(self.encode(replace(score, tracks=tracks)), leads)[:-1])
         whole = self.encode(score)[:-1]
-        num_bars = len(self._split_bars(whole))
-        last = num_bars if end is None else int(np.searchsorted(lines, stop))
+        whole_bars = self._split_bars(self._in_order(whole, leads))
+        last = len(whole_bars) if end is None else int(np.searchsorted(lines, stop))
         bar_tokens = self.families["Bar"].start + signatures
         bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
         ids = self.future(whole, last, leads).tolist()
-        has_future = len(ids) > 0
+        gap_end = int(stop) if ids else None
         for bar, line in zip(bars[:last], lines.tolist(), strict=False):
             ids += bar.tolist()
             if line >= start:
                 ids.append(FREE)
         ids.append(bar_tokens[min(last, len(bar_tokens) - 1)])  # ends the last bar
-        stop = int(lines[last])
-        gap_end = stop if has_future else None
+        following = np.concatenate([NO_TOKENS, *whole_bars[last : last + NUM_FOLLOWING_BARS]])
         return ConditioningTokens(
-            np.array(ids), roles, targets, start, stop, report.tick_map, rules, gap_end
+            np.array(ids),
+            roles,
+            targets,
+            start,
+            int(lines[last]),
+            report.tick_map,
+            rules,
+            gap_end,
+            following,
         )
 
     def _split_bars(self, tokens: IntArray) -> list[IntArray]:

@@ -184,14 +184,14 @@ def notes_between(track, first, end):
         ({"keep": "voice", "prompt_bars": 2}, (2, 4)),
         ({"keep": "piano", "key": "Eb"}, (0, 4)),
         ({"rewrite": "2-3"}, (1, 3)),
-        ({"rewrite": 2, "keep": "voice", "chords": "C Am | F", "seed": 7}, (1, 2)),
+        ({"rewrite": 2, "keep": "voice", "chords": "C Am | F"}, (1, 2)),
         ({"keep": "voice", "chords": "C Am | F"}, (0, 4)),
     ],
     ids=str,
 )
 def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
     score = accompanied()
-    (piece,), (file,) = write(score, SONGS, **{"seed": 3} | options)
+    (piece,), (file,) = write(score, SONGS, **options, seed=3)
     kept = {"voice": [0], "piano": [1, 2]}.get(options.get("keep"), [])
     first, end = (LINES[bar] for bar in bars)
     assert file.tempos.tolist() == score.tempos.tolist()
