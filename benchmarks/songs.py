@@ -106,7 +106,10 @@ def parts(args: argparse.Namespace, data: EncodedCorpus) -> dict[str, tuple[Read
     if args.pop909:
         pop = measure.corpus("pop909", args.pop909)
         pop_songs = [partial(pop.read_piece, x) for x in pop.pieces()]
-        halves = {"POP909": pop_songs[::2], "the other songs of POP909": pop_songs[1::2]}
+        halves = {
+            "POP909": evenly_spaced(pop_songs[::2], args.prompts),
+            "the other songs of POP909": evenly_spaced(pop_songs[1::2], args.prompts),
+        }
         found |= {
             f"{part} of {name}": (some, way)
             for name, some in halves.items()

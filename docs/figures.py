@@ -89,7 +89,7 @@ def copy_figures(of_pop: list[str]) -> Iterator[tuple[str, str]]:
     )
     yield (
         "musicgen/pretrained/songs-small/README.md",
-        f"less than half as often as in the originals ({of_pop[0]} of {of_pop[1]})",
+        f"less often than in the originals ({of_pop[0]} of {of_pop[1]})",
     )
 
 
