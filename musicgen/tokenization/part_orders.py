@@ -245,7 +245,8 @@ class PartOrders(InBars):
         of_name = [i for i, (track, _) in enumerate(pairs) if name.lower() in track.name.lower()]
         found = {roles[i] for i in of_name} - {None}
         if len(found) != 1:
-            names = [*self.part_names, *(track.name for track, role in pairs if role is not None)]
+            tracks = (track.name.lower() for track, role in pairs if role is not None)
+            names = dict.fromkeys([*self.part_names, *tracks])
             expected = (
                 f"expected parts and bars, such as bass 5-8, of {', '.join(filter(None, names))}"
             )
