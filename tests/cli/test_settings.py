@@ -25,7 +25,6 @@ from musicgen.errors import ParameterError, UserError
 from musicgen.evaluation.references import prompt_files
 from musicgen.evaluation.runs import Inputs
 from musicgen.models.layer import LayerSettings
-from musicgen.plugins.tasks.listops import ListOps
 from musicgen.report.tables import as_tsv
 from musicgen.tokenization import REMI, Groove2Groove
 from musicgen.training import schedules
@@ -37,8 +36,6 @@ from tests.models.builders import small
 
 SIZES = {"dim": 8, "num_heads": 2, "ff_dim": 8}
 COMPOSED = {"num_pieces": 9, "corpus_seed": -1}
-OPERATIONS = dict.fromkeys(("num_train", "num_val", "num_test", "min_length", "corpus_seed"), 1)
-OPERATIONS |= dict.fromkeys(("max_length", "max_depth", "max_args"), 9)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +173,6 @@ def test_a_class_of_other_arguments_is_named(monkeypatch):
         (small, {"num_layers": 10**6}, "num_layers=1000000: expected an integer from 1 to 1000"),
         (partial(MidiFolder, "x", exclude=None), {"group": "["}, "group=.: expected a regular"),
         (partial(ComposedCorpus, "x", kind="pop"), COMPOSED, "corpus_seed=-1: expected an integer"),
-        (partial(ListOps, "x"), {**OPERATIONS, "max_args": 1}, "max_args=1: expected an integer >"),
-        (partial(ListOps, "x"), {**OPERATIONS, "max_depth": 0}, "max_depth=0: expected an integer"),
         (
             partial(Inputs, "x", device="cpu", seed=0),
             {"split": "abc"},

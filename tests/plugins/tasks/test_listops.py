@@ -78,3 +78,9 @@ def test_lengths_that_cannot_be_are_refused(tmp_path):
         ListOps(tmp_path, **SETTINGS).split("train", 30)
     with pytest.raises(ParameterError, match="max_length=4: expected more: only"):
         generate(10**6, 0, 4, 4, 2, 2)
+
+
+@pytest.mark.parametrize("setting", ["max_args", "max_depth"])
+def test_sizes_that_make_no_lists_are_named(setting):
+    with pytest.raises(ParameterError, match=f"{setting}=0: expected an integer"):
+        ListOps("x", **SETTINGS | {setting: 0})
