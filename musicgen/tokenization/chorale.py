@@ -24,7 +24,7 @@ from musicgen.tokenization.chorale_grammar import (
 )
 from musicgen.tokenization.closing import last_tonic
 from musicgen.tokenization.constraints import FREE, Constraint
-from musicgen.tokenization.gaps import FUTURE_BARS, MARKS, future_length
+from musicgen.tokenization.gaps import FUTURE_BARS, MARKS
 from musicgen.tokenization.quantization import QuantizationReport, to_grid
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.tokenization.voices import (
@@ -177,9 +177,6 @@ class Chorale(Tokenizer):
             moved = np.concatenate([frames[LEAD:, behind], still_to_come])
             frames[:, behind] = moved[:num_frames]
         return frames
-
-    def future_length(self, tokens: IntArray) -> int:
-        return future_length(tokens, self.families["Gap"])
 
     def rearrange(self, window: IntArray, rng: Rng) -> IntArray:
         leading = None

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musicgen.midi import Score, Track
+from musicgen.tokenization.gaps import future_length
 from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.quantization import QuantizationReport
 from musicgen.tokenization.vocabulary import IntArray, Vocabulary, within
@@ -65,8 +66,8 @@ class Codec(ABC):
         """Return the musical time of each id, in grid steps from the first bar. [L] -> [L]."""
 
     def future_length(self, tokens: IntArray) -> int:
-        """Return how many of the ids [L] are of what follows a gap, see `gaps`; by default 0."""
-        return 0
+        """Return how many of the ids [L] are of what follows a gap, see `gaps`; 0 without one."""
+        return future_length(tokens, self.families.get("Gap", range(0)))
 
     @abstractmethod
     def find_track(self, track: Track) -> int | None:

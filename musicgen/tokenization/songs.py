@@ -20,7 +20,7 @@ from musicgen.tokenization.bar_grammar import SongsGrammar
 from musicgen.tokenization.bars import FIFTHS, Events, sorted_tokens
 from musicgen.tokenization.closing import last_chord
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
-from musicgen.tokenization.gaps import MARKS, future_length
+from musicgen.tokenization.gaps import MARKS
 from musicgen.tokenization.instruments import find_by_words, instruments_of
 from musicgen.tokenization.part_orders import MAX_PARTS, PartOrders, found_fifths
 from musicgen.tokenization.quantization import (
@@ -156,9 +156,6 @@ class Songs(PartOrders):
         if request.piece.key is not None and not is_whole:
             own.append(FixedKey(grammar))
         return bar_constraints(grammar, request, prompts, self.pitches, own, targets)
-
-    def future_length(self, tokens: IntArray) -> int:
-        return future_length(tokens, self.families["Gap"])
 
     def times(self, tokens: IntArray) -> IntArray:
         """Return the grid step of each id, see `InBars.times`. [L] -> [L]
