@@ -112,7 +112,11 @@ def write_report(
     new_tokens = sum(piece.num_new_tokens for piece in pieces)
     settings = {"checkpoint": str(model.path), **request.options()}
     settings["training length"] = model.training_length
-    more = [each for piece, written in done.values() for each in (written.notice, piece.notice)]
+    more = [
+        each
+        for piece, written in done.values()
+        for each in (written.notice, piece.notice_of(written))
+    ]
     more.append(generated_files.cut_short(model, request.bars, pieces))
     more = [*filter(None, dict.fromkeys(more))]
     warn_of_first(more, NUM_NOTICES_SHOWN, MORE_NOTICES)
@@ -150,9 +154,10 @@ def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
 def check_of_use(model: MusicModel, options: Mapping[str, Any]) -> None:
     """Raise `ParameterError` for a setting that has no effect on this model or request."""
     sampling, grammar = options["sampling"], model.tokenizer.grammar()
+    keeps = options["keep"] or options["fill"] or options["rewrite"]
     for setting, has_effect, needed in (
         ("section_bars", options["form"], "form"),
-        ("sampling.guidance", options["keep"] or sampling["guidance"] == 1, "keep"),
+        ("sampling.guidance", keeps or sampling["guidance"] == 1, "keep or fill"),
         ("sampling.max_notes", grammar.num_instruments, "a model of several instruments"),
         ("sampling.avoid_parallels", isinstance(model.tokenizer, Chorale), "a model of chorales"),
     ):

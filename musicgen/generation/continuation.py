@@ -104,7 +104,11 @@ class Continuation:
     @property
     def notice(self) -> str:
         """One line if it has very few notes, or none in some parts; empty otherwise."""
-        text = self._sparse_notice() or self._silent_notice()
+        return self.notice_of(self.midi_file())
+
+    def notice_of(self, written: WrittenFile) -> str:
+        """Return `notice` for its file, which tells the parts."""
+        text = self._sparse_notice() or self._silent_notice(written)
         name = self.prompt.name
         piece = name if name == NEW_PIECE else f"{name}, continuation"
         return text and f"{piece} {self.sample + 1}: {text}"
@@ -123,11 +127,12 @@ class Continuation:
             "model learned; try another model"
         )
 
-    def _silent_notice(self) -> str:
+    def _silent_notice(self, written: WrittenFile) -> str:
         """Return one line if parts that play in the prompt, or in its piece, have no new notes."""
         prompt = self.prompt
         if prompt.kept is None:
-            silent = self._silent_parts()
+            end, score = written.prompt_end, written.score
+            silent = silent_parts(written.data, end, sounds_until(end, score))
             is_expected = bool(tracks_with_notes(prompt.score))
         else:
             silent = self._silent_targets(prompt.kept)
@@ -141,14 +146,6 @@ class Continuation:
             notice += "; prompt_bars=8 keeps first bars of these parts, to go on from"
         return notice
 
-    def _silent_parts(self) -> list[str]:
-        """Return the names of the written file's parts that play in the prompt alone."""
-        written = self.midi_file()
-        end, ticks_per_beat = written.prompt_end, written.score.ticks_per_beat
-        # A note from before may go on for a bar, or to the end.
-        sounds_until = max(end + 1, min(end + 4 * ticks_per_beat, written.score.end))
-        return silent_parts(written.data, end, sounds_until)
-
     def _expected_targets(self) -> list[int]:
         """Return the target parts that do not rest in these bars of the piece."""
         prompt = self.prompt
@@ -158,13 +155,13 @@ class Continuation:
 
     def _silent_targets(self, kept: KeptParts) -> list[str]:
         """Return the names of the target parts that have no new notes, or of their tracks."""
-        score, new, end = self.score, self.new_score, self.prompt.end.tick
-        sounds_until = max(end + 1, min(end + 4 * TICKS_PER_BEAT, score.end))
+        score, new = self.score, self.new_score
+        last = sounds_until(self.prompt.end.tick, score)
         silent = list[str]()
         for i in self._expected_targets():
             if len(new.tracks[i].notes):
                 silent += self._silent_tracks(kept, i)
-            elif replace(score, tracks=[score.tracks[i]]).end < sounds_until:
+            elif replace(score, tracks=[score.tracks[i]]).end < last:
                 silent.append(score.tracks[i].name)
         return silent
 
@@ -330,3 +327,12 @@ class Continuation:
         # The silence that completes an incomplete bar is not in the source.
         is_in_source = np.abs(np.interp(onset, *tick_map) - onset_in_bars) < 1
         return notes[is_in_source & (onset < stop)]
+
+
+def sounds_until(end: int, score: Score) -> int:
+    """Return the tick to which an earlier note may go on in place of new ones: a bar, or the end.
+
+    Args:
+        end: tick at which the new music begins.
+    """
+    return max(end + 1, min(end + 4 * score.ticks_per_beat, score.end))

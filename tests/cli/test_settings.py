@@ -256,12 +256,20 @@ def test_the_number_of_notes_that_is_given_stays():
     ],
 )
 def test_settings_without_effect_are_refused(options, line):
-    plain = {"form": None, "keep": None, "section_bars": None, "sampling": {"guidance": 1}}
+    plain = {"form": None, "section_bars": None, "sampling": {"guidance": 1}}
+    plain |= {"keep": None, "fill": None, "rewrite": None}
     model = SimpleNamespace(tokenizer=REMI())
     check_of_use(model, plain)
     sampling = {**plain["sampling"], **options.get("sampling", {})}
     with pytest.raises(ParameterError, match=line):
         check_of_use(model, {**plain, **options, "sampling": sampling})
+
+
+@pytest.mark.parametrize("setting", ["keep", "fill", "rewrite"])
+def test_guidance_is_for_pieces_with_something_to_keep(setting):
+    options = {"form": None, "section_bars": None, "sampling": {"guidance": 2}}
+    options |= {"keep": None, "fill": None, "rewrite": None, setting: "bass"}
+    check_of_use(SimpleNamespace(tokenizer=REMI()), options)
 
 
 def test_a_schedule_that_torch_refuses_is_named():
