@@ -19,7 +19,7 @@ from musicgen.metrics.cadences import (
 from musicgen.metrics.melody import leading_part, melody_measures
 from musicgen.metrics.repeated_bars import bar_notes
 from musicgen.midi import Score, Track, pitched_notes
-from musicgen.midi.key import final_key
+from musicgen.midi.key import Key, final_key
 from musicgen.report.tables import TableRow
 
 
@@ -57,15 +57,17 @@ def cadences_of_pair(pair: Pair) -> tuple[Mapping[str, float], Mapping[str, floa
         ending_measures(piece, final_key(piece)),
     )
     parts = (pair.continuation, pair.original_continuation())
-    found = [end | _phrases(pair, each) for end, each in zip(ends, parts, strict=True)]
+    found = [end | _phrases(pair, each, shown, key) for end, each in zip(ends, parts, strict=True)]
     return found[0], found[1]
 
 
-def _phrases(pair: Pair, score: Score) -> dict[str, float]:
-    """Return the shares of half cadences and answers in the bars that follow the prompt."""
+def _phrases(pair: Pair, score: Score, shown: Score, key: Key | None) -> dict[str, float]:
+    """Return the shares of half cadences and answers in the bars that follow the prompt.
+
+    Args:
+        shown: the prompt, which is in this key.
+    """
     piece = pair.reference
-    shown = piece.clip(0, pair.prompt_end)
-    key = final_key(shown if len(pitched_notes(shown)) else piece)
     # Bars are counted from the beginning of the piece's phrases.
     pickup = phrase_start(piece)
     first = int((piece.bar_starts() < pair.prompt_end).sum()) - pickup
