@@ -1,7 +1,8 @@
 """Pages in headless Chromium, through Playwright."""
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +37,13 @@ def opened(file: Path, width: int = 1280, colours: str = "light") -> Iterator[An
         assert said == []
         others = {url for url in asked if not url.startswith(("blob:", "data:"))}
         assert others == {file.as_uri()}
+
+
+def wait_until(tab: Any, condition: Callable[[], object]) -> None:
+    """Wait for what a page's worker does; `tab.wait_for_function` may not run code in our pages."""
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        tab.wait_for_timeout(50)
 
 
 def check_access(tab: Any) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import re
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.browser import (
     needs_browser,
     num_inked,
     opened,
+    wait_until,
 )
 
 pytestmark = needs_browser
@@ -79,9 +79,7 @@ def shown(tab) -> list[list[list[int]]]:
 
 def wait_for_notes(tab, number):
     """Wait until the page's worker has written so many notes."""
-    deadline = time.monotonic() + 20
-    while sum(map(len, shown(tab))) < number and time.monotonic() < deadline:
-        tab.wait_for_timeout(50)
+    wait_until(tab, lambda: sum(map(len, shown(tab))) >= number)
 
 
 def saved(tab, press) -> tuple[str, list[list[list[int]]]]:

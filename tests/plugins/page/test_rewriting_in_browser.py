@@ -7,7 +7,14 @@ import pytest
 from musicgen.composer import compose_song
 from musicgen.midi import Track, loads, notes_from, write
 from musicgen.plugins.page import document
-from tests.browser import check_access, check_controls, check_width, needs_browser, opened
+from tests.browser import (
+    check_access,
+    check_controls,
+    check_width,
+    needs_browser,
+    opened,
+    wait_until,
+)
 from tests.generation.builders import music_model
 from tests.plugins.page.test_gaps import GAPS
 from tests.plugins.page.test_page_in_browser import drop, shown, wait_for
@@ -210,7 +217,7 @@ def test_the_controls_have_names_and_room(width, folder):
 
 def test_the_file_is_dragged_out_as_it_would_be_saved(song, folder):
     song.locator("#save").hover()
-    song.wait_for_function("page.dragged")
+    wait_until(song, lambda: song.evaluate("page.dragged !== null"))
     text = song.evaluate(
         """() => {
           const dataTransfer = new DataTransfer();
