@@ -5,8 +5,8 @@
 - `nats a note` of the original gap, bar lines and chords included: after its eight bars of past
   alone, with the eight bars that follow first, and with those of another piece.
 - `next bar`: nats a note of the original bar after the gap, read without a future, after the
-  original gap, and after gaps that the model wrote: with their future, and by the past alone.
-- Music beside the original bars, as MIDI-RWKV (Zhou-Zheng & Pasquier 2025) compares it: content
+  original gap, and after the gap that the model wrote.
+- Music compared with the original bars, as by MIDI-RWKV (Zhou-Zheng & Pasquier 2025): content
   preservation is the cosine of pitch classes by half notes (Lu & Su 2018), groove similarity the
   share of sixteenths in which both have onsets or neither has (Wu & Yang 2020), entropy difference
   that of pitch-class histograms, in bits.
@@ -153,7 +153,7 @@ def nats(model: MusicModel, before: IntArray, of: IntArray, end: int | None = No
 
 
 def losses(model: MusicModel, found: Sequence[Place]) -> Iterator[Row]:
-    """Yield the nats a note of the original gaps by what is heard."""
+    """Yield the nats a note of the original gaps by what the model reads."""
     values: dict[str, list[float]] = {"past alone": [], "its future": [], "another's future": []}
     for number, place in enumerate(found):
         past, gap = past_of(model, place), section(model, place, 0, GAP)
@@ -185,7 +185,7 @@ def written(model: MusicModel, found: Sequence[Place], path: Path) -> list[Score
 
 
 def measures(model: MusicModel, found: Sequence[Place], filled: Sequence[Score]) -> Iterator[Row]:
-    """Yield what filled gaps are like, beside the originals."""
+    """Yield what filled gaps are like, and the originals."""
     next_bars: dict[str, list[float]] = {"original": [], "filled": []}
     values: dict[str, list[float]] = {}
     copies: dict[str, list[float]] = {"original": [], "filled": []}

@@ -1,4 +1,4 @@
-// Bars and parts that are written anew, as in musicgen/tokenization/gaps.py and kept_songs.py: up to
+// Bars and parts that are written anew, as in musicgen/tokenization/gaps.py and part_orders.py: up to
 // eight bars that follow come first, then all bars before; in each bar the parts that stay come first.
 
 /** Return the tokens of each of some whole bars. */

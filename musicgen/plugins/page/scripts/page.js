@@ -400,7 +400,7 @@ class Page {
     byId("retake").disabled = this.composing || this.isLive || !this.hasNew;
     const isLocked = this.rewriting?.locked.size > 0;
     byId("accompany").disabled = this.composing || this.isLive || !hasNotes || isLocked;
-    byId("save").disabled = !hasNotes || this.rewriting?.heard >= 0; // which is not kept yet
+    byId("save").disabled = !hasNotes || this.rewriting?.shown >= 0; // which is not kept yet
     if (byId("key")) byId("key").disabled = hasNotes; // which have a key
     byId("undo").disabled = !this.canUndo && !this.rewriting?.hasTakes;
     this.rewriting?.update();

@@ -22,7 +22,7 @@ class Rewriting {
 
   /** Forget the takes, which are of the piece before; the selection stays. */
   begin(piece) {
-    Object.assign(this, { piece, takes: [], heard: AS_IT_WAS, isWriting: false });
+    Object.assign(this, { piece, takes: [], shown: AS_IT_WAS, isWriting: false });
   }
 
   #partItem({ name }, part) {
@@ -210,23 +210,23 @@ class Rewriting {
     const { page } = this;
     const { from, to } = this.asked;
     if (page.player.playing) page.player.pause();
-    this.heard = number;
+    this.shown = number;
     const marks = number === AS_IT_WAS ? page.phrases : [[from, to, `Take ${number + 1}`]];
     page.piece.score = page.shownAs(this.takes[number] ?? this.piece, marks);
     page.roll.setScore(page.piece.score, { fit: false });
   }
 
-  /** Make the take that was heard last the piece. */
+  /** Make the take that is shown the piece. */
   keep() {
     this.page.player.pause();
-    this.page.send("keep", { take: this.heard });
-    this.page.say(`Take ${this.heard + 1} is kept.`);
+    this.page.send("keep", { take: this.shown });
+    this.page.say(`Take ${this.shown + 1} is kept.`);
   }
 
   /** Return to the piece as it was. */
   discard() {
     this.stop();
-    if (this.heard !== AS_IT_WAS) this.#display(AS_IT_WAS);
+    if (this.shown !== AS_IT_WAS) this.#display(AS_IT_WAS);
     this.begin(this.piece);
     this.page.show();
   }
@@ -265,9 +265,9 @@ class Rewriting {
     byId("takes").hidden = !this.takes.length;
     this.cards.forEach(({ card }, number) => {
       card.classList.toggle("pending", number >= this.takes.length);
-      card.querySelector("button").setAttribute("aria-pressed", number === this.heard);
+      card.querySelector("button").setAttribute("aria-pressed", number === this.shown);
     });
-    byId("as-it-was").setAttribute("aria-pressed", this.heard === AS_IT_WAS);
-    byId("keep").disabled = this.heard === AS_IT_WAS;
+    byId("as-it-was").setAttribute("aria-pressed", this.shown === AS_IT_WAS);
+    byId("keep").disabled = this.shown === AS_IT_WAS;
   }
 }
