@@ -25,7 +25,13 @@ from musicgen.cli.arguments import (
     trust_modules,
     with_trainer_arguments,
 )
-from musicgen.cli.errors import USER_ERROR, check_known, check_types, one_line_errors
+from musicgen.cli.errors import (
+    USER_ERROR,
+    check_construction,
+    check_known,
+    check_types,
+    one_line_errors,
+)
 from musicgen.cli.sweeps import record_job
 from musicgen.console import recorded
 from musicgen.files import remove_if_empty
@@ -65,6 +71,7 @@ def run_job(name: str, cfg: DictConfig) -> Any:
     cleanup = nullcontext() if folder == Path.cwd() else remove_if_empty(folder)
     with cleanup, one_line_errors(name):
         trust_modules(given_overrides())
+        check_construction()
         check_known(cfg, name)
         check_types(cfg)
         return import_module(f"musicgen.cli.{name}").main(cfg)

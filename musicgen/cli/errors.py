@@ -69,6 +69,7 @@ _WITHOUT_GPU = (
     " Without a GPU: trainer=cpu, or several processes on the CPU, trainer=ddp "
     "trainer.accelerator=cpu trainer.devices=2 trainer.precision=32-true"
 )
+_BUILT = re.compile(r"(?<![a-zA-Z])_(?:partial|convert|recursive|args)_(?![a-zA-Z])")  # Hydra's
 _NO_MEMORY = re.compile(r"can't allocate memory|Unable to allocate|out of memory")
 _NO_ARGUMENT = re.compile(r"got an unexpected keyword argument '(\w+)'")  # Python's
 
@@ -205,6 +206,23 @@ def _missing_package_line(error: BaseException, section: str, text: str) -> str 
     if cause is error and section.startswith("logger."):
         return f"{section[:-1]}: {text}; install it, or leave logger out"
     return None
+
+
+def check_construction() -> None:
+    """Raise `UserError` if an argument changes how Hydra builds an object of the configuration.
+
+    An object with a `_target_` of the command line may be built in any way.
+    """
+    given = given_overrides()
+    own = {override_key(x).removesuffix("._target_") for x in given if "_target_" in x}
+    for override in given:
+        section = override_key(override).rpartition(".")[0]
+        keyword = _BUILT.search(override)
+        if keyword and section not in own and override_key(override) not in own:
+            raise UserError(
+                f"{override}: {keyword[0]} says how {section or 'it'} is built, which cannot be "
+                "changed; leave this out"
+            )
 
 
 def check_types(cfg: DictConfig) -> None:

@@ -183,13 +183,13 @@ def validate_and_test(
 
 
 class RunRecorder(pl.Callback):
-    """Write the configuration and the log of a run into its folder after the first step.
+    """Write the configuration and the log of a run into its folder with its first step or weights.
 
     Before that, nothing is written, so that a run that fails at once leaves no folder.
     """
 
     def __init__(self, cfg: DictConfig, folder: Path) -> None:
-        self.cfg, self.folder, self.steps_taken = cfg, folder, False
+        self.cfg, self.folder, self.writes = cfg, folder, False
         self._provenance: dict[str, Any] = {}
         self._lines: list[str] = []
 
@@ -224,25 +224,32 @@ class RunRecorder(pl.Callback):
                 except UserError as error:
                     self.record(f"error: {error}")
                     raise
+                except KeyboardInterrupt:
+                    self.record("interrupted")
+                    raise
                 except BaseException:
                     self.record(traceback.format_exc())
                     raise
 
     def record(self, text: str) -> None:
-        """Append a line to the log, with the time; until the first step, it is kept in memory."""
+        """Append a line to the log, with the time; until the run is written, in memory."""
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         self._lines.append(f"{now} {text}")
-        if self.steps_taken:
+        if self.writes:
             self._write_lines()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        if trainer.is_global_zero and not self.steps_taken:
+        self.on_save_checkpoint(trainer)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, *args: Any) -> None:
+        """Write the configuration before a checkpoint, which resumes with it."""
+        if trainer.is_global_zero and not self.writes:
             write_text(self.folder / "config.yaml", OmegaConf.to_yaml(self.cfg, resolve=True))
             write_text(self.folder / OVERRIDES, OmegaConf.to_yaml(given_overrides()))
             if self.cfg.resume is None:
                 record_start(self.folder, **self._provenance)
             self._write_lines()
-        self.steps_taken = True
+        self.writes = True
 
     def _write_lines(self) -> None:
         # A full disk must not hide the message that is being logged.
@@ -265,7 +272,7 @@ def fit(trainer: pl.Trainer, module: TrainingModule, data: Any, recorder: RunRec
         with out_of_memory_named(), restoring_named(recorder.cfg.resume):
             trainer.fit(module, data, ckpt_path=recorder.cfg.resume)
     except BaseException as error:
-        can_continue = recorder.steps_taken or isinstance(error, KeyboardInterrupt | SystemExit)
+        can_continue = recorder.writes or isinstance(error, KeyboardInterrupt | SystemExit)
         if can_continue and trainer.is_global_zero and (recorder.folder / LAST).is_file():
             log(f"to continue: {resume_command(recorder.folder, *trust_arguments)}")
         if isinstance(error, SystemExit) and error.code == 1:  # Lightning exits on Ctrl-C

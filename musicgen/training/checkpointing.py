@@ -64,6 +64,18 @@ class SaveBest(ModelCheckpoint):
     length cannot be compared.
     """
 
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._last_global_step_saved = -1  # Lightning's 0 would refuse the initial weights
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        best = Path(self.best_model_path)
+        trained = trainer.global_step > 0 and best.is_file()
+        if trained and trainer.is_global_zero and read_checkpoint(best)["global_step"] == 0:
+            warn(
+                f"training has not improved {self.monitor}: {best.name} has the weights of init=; "
+                "a lower optimizer.lr or more music may help"
+            )
+
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
@@ -150,6 +162,25 @@ class SaveLast(pl.Callback):
         if self._stop:
             raise KeyboardInterrupt
         self._stop = True
+
+
+class ValidateAtStart(pl.Callback):
+    """Validate the weights of `init` before the first step: they can be the best of a short run.
+
+    The last checkpoint is written before, as before every validation.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, TrainingModule)
+        initialized = pl_module.content.config.get("init") is not None
+        if initialized and trainer.global_step == 0 and trainer.enable_validation:
+            trainer.save_checkpoint(self.path, weights_only=False)
+            validate(trainer)
+            if trainer.fit_loop.epoch_loop.restarting:  # Lightning will count a step before
+                trainer.fit_loop.epoch_loop._batches_that_stepped -= 1
 
 
 class ValidateAtEnd(pl.Callback):

@@ -1,6 +1,7 @@
 """Wrong settings are refused in one line that names them."""
 
 import errno
+import re
 from functools import partial
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -15,7 +16,7 @@ from omegaconf.errors import ConfigAttributeError
 from musicgen.checkpoints import CheckpointContent, trust
 from musicgen.cli import errors
 from musicgen.cli.arguments import quoted_paths
-from musicgen.cli.errors import check_types, describe
+from musicgen.cli.errors import check_construction, check_types, describe
 from musicgen.cli.generate import check_of_use
 from musicgen.cli.train import announce_preparation, check_settings
 from musicgen.console import log, recorded
@@ -99,6 +100,37 @@ def test_values_of_another_type(config, monkeypatch, override, message):
     monkeypatch.setattr(errors, "given_overrides", lambda: [override])
     with pytest.raises(ParameterError, match=message):
         check_types(config("train", override))
+
+
+@pytest.mark.parametrize(
+    ("override", "keyword"),
+    [
+        ("metric.style._partial_=false", "_partial_ says how metric.style is built"),
+        ("~metric.style._partial_", "_partial_ says how metric.style is built"),
+        ("+optimizer._args_=[1]", "_args_ says how optimizer is built"),
+        ("++sampling._convert_=all", "_convert_ says how sampling is built"),
+        ("+model._recursive_=false", "_recursive_ says how model is built"),
+        ("++model.position={_partial_:false}", "_partial_ says how model is built"),
+    ],
+)
+def test_how_objects_are_built_is_no_setting(monkeypatch, override, keyword):
+    monkeypatch.setattr(errors, "given_overrides", lambda: ["seed=1", override])
+    with pytest.raises(UserError, match=f"{re.escape(override)}: {keyword}, which cannot be"):
+        check_construction()
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        ["+metric.mine._target_=mine.measure", "+metric.mine._partial_=true"],
+        ["++metric.mine={_target_:mine.measure,_partial_:true}"],
+        ["model.position._target_=mine.Encoding", "+model.position._convert_=all"],
+        ["data.root=my_args_here", "run_name=a_partial_run"],
+    ],
+)
+def test_own_objects_are_built_in_any_way(monkeypatch, own):
+    monkeypatch.setattr(errors, "given_overrides", lambda: own)
+    check_construction()
 
 
 def test_a_section_that_was_taken_away_is_named(config, monkeypatch):
