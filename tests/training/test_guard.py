@@ -1,12 +1,14 @@
 """Losses, gradients and weights that are NaN or infinite."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import pytorch_lightning as pl
 import torch
 
 from musicgen.errors import UserError
+from musicgen.training.guard import GuardSteps, out_of_memory_named, restoring_named
 from musicgen.training.tasks import LanguageModeling
 from tests.training.conftest import assert_equal, saved
 
@@ -105,3 +107,103 @@ def test_an_allocation_that_fails_is_one_line_with_cures(run):
     cures = r"more memory than there is: .*loader\.batch_size .* recompute=true"
     with pytest.raises(UserError, match=cures):
         run("huge", f"+callbacks.huge._target_={__name__}.Huge", "trainer.max_steps=1")
+
+
+class Recorder:
+    """Stands for a module: it keeps what is logged."""
+
+    def __init__(self, *gradients: float) -> None:
+        self.logged: list[tuple[str, float]] = []
+        self.weights = [torch.nn.Parameter(torch.zeros(())) for _ in gradients]
+        for weight, gradient in zip(self.weights, gradients, strict=True):
+            weight.grad = torch.tensor(gradient)
+        self.weights.append(torch.nn.Parameter(torch.ones(())))  # without a gradient
+
+    def parameters(self):
+        return self.weights
+
+    def log(self, name, value, **_) -> None:
+        self.logged.append((name, float(value)))
+
+
+def trainer_of(module, *, step=0, every=1, scale=None):
+    scaler = None if scale is None else SimpleNamespace(get_scale=lambda: scale)
+    return SimpleNamespace(
+        strategy=None,
+        world_size=1,
+        is_global_zero=True,
+        global_step=step,
+        log_every_n_steps=every,
+        lightning_module=module,
+        precision_plugin=SimpleNamespace(scaler=scaler),
+    )
+
+
+def test_a_fused_optimizer_is_told_what_to_skip_and_the_steps_are_counted(capsys):
+    guard, module = GuardSteps(limit=3), Recorder()
+    counts = []
+    for step, total in enumerate([1.0, math.nan, math.inf, 1.0, math.inf]):
+        optimizer = SimpleNamespace()
+        guard._skip_on_device(trainer_of(module, step=step), optimizer, torch.tensor(total))
+        assert float(optimizer.found_inf) == (not math.isfinite(total))
+        counts.append((guard._num_skipped, guard._in_row))
+    assert counts == [(0, 0), (1, 1), (2, 2), (2, 0), (3, 1)]
+    assert module.logged == [("train/skipped_steps", n) for n in (1.0, 2.0, 3.0)]
+    shown = capsys.readouterr().err
+    assert [f"step {n}: the loss" in shown for n in (1, 2, 3, 4, 5)] == [0, 1, 0, 0, 1]
+
+
+def test_counts_of_a_fused_optimizer_are_read_every_few_steps(capsys):
+    guard, module = GuardSteps(limit=3), Recorder()
+    for step in range(1, 5):
+        trainer = trainer_of(module, step=step, every=4)
+        guard._skip_on_device(trainer, SimpleNamespace(), torch.tensor(math.nan if step > 2 else 0))
+        assert guard._num_skipped == (2 if step == 4 else 0)
+    assert "step 4: the loss or its gradients are NaN" in capsys.readouterr().err  # the first one
+
+
+PLAIN = SimpleNamespace(param_groups=[{}])  # an optimizer that is not fused
+
+
+def skip(guard, module, loss=1.0, **options):
+    guard.on_before_backward(None, module, torch.tensor(loss))
+    guard.on_before_optimizer_step(trainer_of(module, **options), module, PLAIN)
+    return [weight.grad for weight in module.weights]
+
+
+def test_the_norm_of_the_gradients_is_logged_and_finite_steps_keep_them():
+    guard, module = GuardSteps(limit=2), Recorder(3.0, 4.0)
+    assert skip(guard, module) == [3.0, 4.0, None]
+    assert module.logged == [("train/gradient_norm", 5.0)]
+    assert (guard._num_skipped, guard._in_row) == (0, 0)
+
+
+def test_gradients_of_a_bad_step_are_dropped_and_losses_of_a_step_do_not_stay():
+    guard, module = GuardSteps(limit=2), Recorder(3.0, 4.0)
+    assert skip(guard, module, math.nan) == [None, None, None]
+    assert (guard._num_skipped, guard._in_row) == (1, 1)
+    assert skip(guard, Recorder(math.inf), 1.0) == [None, None]
+    assert (guard._num_skipped, guard._in_row) == (2, 2)
+    with pytest.raises(UserError, match="infinite in 2 steps in a row"):
+        guard.on_train_batch_end(trainer_of(module), None)
+    assert skip(guard, Recorder(2.0)) == [2.0, None]
+    assert (guard._num_skipped, guard._in_row) == (2, 0)
+    guard.on_train_batch_end(trainer_of(module), None)
+
+
+@pytest.mark.parametrize(("scale", "counted"), [(2.0, 0), (1.0, 1), (0.5, 1)])
+def test_a_scaled_loss_counts_once_its_scale_cannot_fall(scale, counted):
+    guard = GuardSteps(limit=2)
+    assert skip(guard, Recorder(math.inf), scale=scale) == [None, None]
+    assert guard._num_skipped == counted
+
+
+def test_other_errors_stay_as_they_are():
+    for error in (RuntimeError("shapes differ"), ValueError("can't allocate memory")):
+        with pytest.raises(type(error), match=str(error)), out_of_memory_named():
+            raise error
+    for checkpoint in (None, "a.ckpt"):  # it does not come from Lightning's restoring
+        with pytest.raises(KeyError), restoring_named(checkpoint):
+            raise KeyError("x")
+    with pytest.raises(UserError, match="more memory than there is"), out_of_memory_named():
+        raise torch.OutOfMemoryError("CUDA")
