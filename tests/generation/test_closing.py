@@ -189,13 +189,13 @@ def test_kept_parts_stay_as_they_are():
 def test_the_probability_of_late_notes_goes_to_the_end_in_the_last_bar_alone():
     grammar, state = after(["Bar", "Beat_8", *NOTE])
     logits = torch.zeros(1, len(REMI.vocabulary), dtype=torch.float64)
+    logits[0, grammar.eos] = 1
     for limit, changes in ((16, True), (17, False)):
         narrow = EndBy(grammar, np.array([limit])).restrict(state)
         constraint = remi_chord(0)
         allowed = grammar.allowed(narrow) & torch.from_numpy(constraint.allowed(narrow, ONE))
         found = constraint.redirect(narrow, logits, allowed)
-        # The end, and the seven beats of the second half: eight times the probability.
-        expected = np.log(8) if changes else 0
+        expected = np.log(np.e + 7) if changes else 1  # with the seven beats of the second half
         assert float(found[0, grammar.eos]) == pytest.approx(expected)
         assert found.sum() == pytest.approx(expected)
 
