@@ -93,6 +93,19 @@ def test_no_note_sounds_beyond_the_limit_and_no_bar_begins_there():
         assert bool(names(grammar.allowed(narrow)[0], "Bar")) == may
 
 
+def test_a_row_that_may_not_end_keeps_its_logits():
+    """Within a note, durations beyond the limit are no reason to end."""
+    grammar, index = REMI.grammar(), REMI.vocabulary.id
+    rows = [["Bar", "Beat_12", *NOTE], ["Bar", "Bar", "Beat_12", "Pitch_60", "Velocity_64"]]
+    state = grammar.start(np.array([[index(name) for name in row] for row in rows]))
+    constraint = EndBy(grammar, np.array([16, 32]))
+    narrow = constraint.restrict(state)
+    logits = torch.zeros(2, len(REMI.vocabulary), dtype=torch.float64)
+    found = constraint.redirect(narrow, logits, grammar.allowed(narrow))
+    assert found[1].tolist() == logits[1].tolist()
+    assert float(found[0, grammar.eos]) == pytest.approx(np.log(1 + len(REMI.families["Bar"])))
+
+
 def remi_chord(start, **options):
     """C major from a grid step on: pitches below 48 are C, below 60 only C may begin alone."""
     chord, roots, lowest = (

@@ -33,7 +33,9 @@ def test_weights_that_training_makes_worse_stay_the_best(run, begun, tmp_path, c
     assert weights_equal(best, saved(tmp_path / "first"))
     assert saved(tmp_path / "worse")["global_step"] == 6
     notice = "training has not improved val/loss: best.ckpt has the weights of init=; a lower opt"
-    assert notice in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert notice in shown
+    assert f"step 0: validation loss {losses[0]:.4f}" in shown
 
 
 def test_better_weights_replace_those_of_the_start(run, begun, tmp_path, capsys):
