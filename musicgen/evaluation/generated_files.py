@@ -18,7 +18,7 @@ from musicgen.generation.prompt import NEW_PIECE, Prompt
 from musicgen.metrics.originality import Match
 from musicgen.metrics.style import SIMILARITIES, style_similarity
 from musicgen.midi import TICKS_PER_BEAT, Score, without_suffix
-from musicgen.report import ReportPiece
+from musicgen.report import Kept, ReportPiece
 from musicgen.text import pluralize
 from musicgen.tokenization.quantization import to_grid
 
@@ -101,7 +101,7 @@ def write_manifest(
                 notices=[prompt.notice] if prompt.notice else [],
                 audio_file=audio if (out / audio).exists() else None,
                 marks=marks,
-                kept=None if prompt.kept is None else prompt.kept.unchanged,
+                kept=_kept(prompt),
             )
         )
     manifest = {"settings": settings, **provenance, "notices": notices, "pieces": entries}
@@ -109,12 +109,26 @@ def write_manifest(
     return shown
 
 
+def _goes_on(continuation: Continuation) -> bool:
+    """Return whether the new bars go on from others to the end."""
+    prompt = continuation.prompt
+    return prompt.end.tick > 0 and (prompt.kept is None or prompt.kept.span[1] == np.inf)
+
+
+def _kept(prompt: Prompt) -> Kept | None:
+    """Return what is kept of a whole piece after its prompt."""
+    if prompt.kept is None:
+        return None
+    end = prompt.kept.span[1]
+    return Kept(prompt.kept.unchanged, None if end == np.inf else int(end))
+
+
 def _title(continuation: Continuation) -> str:
     """Return the title of a piece of the report."""
     prompt, number = continuation.prompt, continuation.sample + 1
     if prompt.name == NEW_PIECE:
         return f"{NEW_PIECE} {number}"
-    kind = "continuation" if prompt.end.tick else "version"
+    kind = "continuation" if _goes_on(continuation) else "version"
     return f"{without_suffix(prompt.name)}, {kind} {number}"
 
 
@@ -170,7 +184,7 @@ def report_title(continuations: list[Continuation]) -> str:
     names = list(dict.fromkeys(without_suffix(c.prompt.name) for c in continuations))
     if names == [NEW_PIECE]:
         return f"{len(continuations)} {NEW_PIECE}{'s' if len(continuations) > 1 else ''}"
-    kind = "continuations" if any(c.prompt.end.tick for c in continuations) else "versions"
+    kind = "continuations" if any(map(_goes_on, continuations)) else "versions"
     count = pluralize(len(continuations), kind)
     originals = " and ".join(names) if len(names) <= 2 else f"{len(names)} pieces"
     return f"{count} of {originals}"

@@ -65,10 +65,12 @@ class Continuation:
         )
 
     def _repr_html_(self) -> str:
-        from musicgen.report import ReportPiece, render_report  # matplotlib takes a while
+        from musicgen.report import Kept, ReportPiece, render_report  # matplotlib takes a while
 
         prompt = self.prompt
-        piece = ReportPiece(prompt.name, self.score, prompt.end.tick, None, {}, kept=prompt.score)
+        piece = ReportPiece(
+            prompt.name, self.score, prompt.end.tick, None, {}, kept=Kept(prompt.score)
+        )
         page = render_report(title=prompt.name, pieces=[piece], metadata={})
         frame = 'style="width: 100%; height: 40em; border: 0"'
         return f'<iframe srcdoc="{html.escape(page)}" {frame}></iframe>'

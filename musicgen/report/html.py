@@ -16,7 +16,7 @@ from html import escape
 from importlib.resources import files
 from itertools import count
 from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -48,6 +48,18 @@ Mark = tuple[int, int, str]
 """A passage to mark on the piano roll: its first and last tick, and a short text."""
 
 
+class Kept(NamedTuple):
+    """What is kept of a whole piece after `prompt_end`.
+
+    Attributes:
+        score: the notes of kept parts, and those behind a gap.
+        gap_end: tick at which a gap ends; None: there is no gap.
+    """
+
+    score: Score
+    gap_end: int | None = None
+
+
 @dataclass(frozen=True)
 class ReportPiece:
     """A piece of the report."""
@@ -61,7 +73,7 @@ class ReportPiece:
     notices: Sequence[str] = ()  # such as what the vocabulary cannot express
     audio_file: str | None = None  # path of a WAV file, like `midi_file`
     marks: Sequence[Mark] = ()  # passages to mark on the piano roll
-    kept: Score | None = None  # notes of kept parts after `prompt_end`
+    kept: Kept | None = None  # of a whole piece after `prompt_end`
 
 
 def render_report(
@@ -109,9 +121,10 @@ def _piece(index: int, piece: ReportPiece) -> str:
     """Return the HTML of a piece."""
     score = piece.score
     summary = f"{pluralize(score.num_bars, 'bars')}, {pluralize(score.num_notes, 'notes')}"
+    new = "continuation" if piece.kept is None or piece.kept.gap_end is None else "gap"
     jump = (
-        '<button type="button" class="jump" title="Play from where the continuation begins" '
-        f'aria-label="Play the continuation of {text(piece.title)}">Continuation</button>'
+        f'<button type="button" class="jump" title="Play from where the {new} begins" '
+        f'aria-label="Play the {new} of {text(piece.title)}">{new.capitalize()}</button>'
     )
     data = score_payload(score, piece.prompt_end, piece.marks, piece.kept)
     num_kept = [sum(track["kept"]) for track in data["tracks"]]
@@ -246,7 +259,7 @@ def _keys(track: Track) -> list[tuple[Any, ...]]:
 
 
 def score_payload(
-    score: Score, prompt_end: int, marks: Sequence[Mark] = (), kept: Score | None = None
+    score: Score, prompt_end: int, marks: Sequence[Mark] = (), kept: Kept | None = None
 ) -> dict[str, Any]:
     """Return a piece as data for JSON, with times in ticks.
 
@@ -254,11 +267,12 @@ def score_payload(
 
     Args:
         score: prompt and continuation.
-        prompt_end: tick at which the continuation begins.
+        prompt_end: tick at which the continuation, or a gap, begins.
         marks: passages to mark on the piano roll.
-        kept: notes of kept parts after `prompt_end`.
+        kept: what is kept of a whole piece after `prompt_end`.
     """
-    kept_keys = {key for track in kept.tracks for key in _keys(track)} if kept else set()
+    kept_keys = {key for track in kept.score.tracks for key in _keys(track)} if kept else set()
+    end = max(score.end, prompt_end)
     tracks = []
     for track in score.tracks:
         # The player schedules notes in the order of their onsets.
@@ -274,8 +288,9 @@ def score_payload(
         )
     return {
         "ticksPerBeat": score.ticks_per_beat,
-        "end": max(score.end, prompt_end),
+        "end": end,
         "promptEnd": prompt_end,
+        "newEnd": end if kept is None or kept.gap_end is None else min(kept.gap_end, end),
         "tempo": tempo_map(score),
         # Tick, ticks per beat and label of each time signature; the first one is at tick 0.
         "meters": [

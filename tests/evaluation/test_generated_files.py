@@ -94,6 +94,21 @@ def test_new_pieces_are_called_so(tmp_path):
     assert [report_title(pieces), report_title(pieces[:1])] == ["2 new pieces", "1 new piece"]
 
 
+def test_a_gap_is_a_version_with_an_end(tmp_path):
+    model = music_model(frozen_tokenizers()["songs"], "auto")
+    found = {}
+    for fill in ("2-3", "3-4", "piano"):
+        (done,) = model.generate(piece(), fill=fill)
+        files = {"song_0.mid": (done, done.midi_file())}
+        (shown,) = write_manifest(tmp_path, files, {}, {}, [])
+        found[fill] = shown.title, shown.prompt_end, shown.kept.gap_end
+    assert found == {
+        "2-3": ("prompt 0, version 1", 960, 2880),
+        "3-4": ("prompt 0, version 1", 1920, 3840),
+        "piano": ("prompt 0, version 1", 0, None),
+    }
+
+
 def test_the_report_says_what_its_figures_mean():
     measures = {"onset-duration similarity": 0.7, "time-pitch similarity": 0.4}
     shown = [ReportPiece("a", piece(), 0, None, {}, measures)]

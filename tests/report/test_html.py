@@ -15,7 +15,8 @@ import pytest
 
 from musicgen.files import write_text
 from musicgen.midi.score import TEMPO, Marker, Score, Track, notes_from
-from musicgen.report import ReportPiece, render_report
+from musicgen.report import Kept, ReportPiece, render_report
+from musicgen.report.html import score_payload
 
 HOSTILE = """</script><script>a(1)</script><img src=x onerror=a(2)>'"&amp;$title {x} <!--"""
 
@@ -173,15 +174,17 @@ def test_script_decodes_the_score(tmp_path: Path):
     """Run the page's decoder in node: notes, seconds and bars are those of the Score."""
     music = score(tempos=np.array([(0, 60.0), (1_920, 120.0)], TEMPO))
     given = Score(tracks=[Track("", 0, True, notes_from(DRUMS[2:] + LEAD))])
-    parsed = page(piece(score=music, kept=given))
+    parsed = page(piece(score=music, kept=Kept(given)))
     assert "3 notes, 1 of them kept" in parsed.text
     [script] = [text for attributes, text in parsed.scripts if not attributes]
+    gap = score_payload(music, 0, kept=Kept(given, 1_920))
     # Without pieces, the script only defines its classes.
     (tmp_path / "page.js").write_text(
         "const document = { querySelectorAll: () => [] };\n"
         + script
         + f"\nconst score = new Score({json.dumps(parsed.payloads[0])});"
         + "console.log(JSON.stringify({ notes: score.notes, end: score.duration,"
+        + f" gaps: [score, new Score({json.dumps(gap)})].map((each) => each.hasGap),"
         + " kinds: [36, 38, 42, 46, 45, 49, 54].map(drumKind),"
         + " bars: [0, 1919, 1920, 9999].map((tick) => score.barAt(tick)),"
         + " ticks: [0, 1, 4, 4.5].map((time) => score.tickAt(time)) }));"
@@ -204,4 +207,5 @@ def test_script_decodes_the_score(tmp_path: Path):
     assert result["end"] == pytest.approx(4.5)
     assert result["ticks"] == pytest.approx([0, 480, 1_920, 2_400])
     assert result["bars"] == [1, 1, 2, 2]
+    assert result["gaps"] == [False, True]
     assert result["kinds"] == ["kick", "snare", "hat", "openHat", "tom", "cymbal", "percussion"]

@@ -3,7 +3,7 @@
 import pytest
 
 from musicgen.midi import Score, Track, notes_from
-from musicgen.report import ReportPiece, render_report
+from musicgen.report import Kept, ReportPiece, render_report
 from tests.browser import (
     check_access,
     check_controls,
@@ -29,6 +29,20 @@ LOUDEST = """
         loudest = samples.reduce((most, each) => Math.max(most, Math.abs(each)), loudest);
       }
       return loudest;
+    }
+"""
+
+# The words above the roll of the piece that is selected.
+SECTIONS = """
+    async () => {
+      const { prototype } = CanvasRenderingContext2D;
+      const { fillText } = prototype;
+      const words = [];
+      prototype.fillText = (text) => words.push(text);
+      player.card.roll.redraw();
+      await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+      prototype.fillText = fillText;
+      return words.filter((text) => ["Prompt", "Continuation", "Gap", "Kept"].includes(text));
     }
 """
 
@@ -108,6 +122,27 @@ def test_the_position_follows_a_click_on_the_roll(report):
         box = tab.locator(".roll canvas").first.bounding_box()
         tab.mouse.click(box["x"] + (58 + box["width"]) / 2, box["y"] + box["height"] / 2)
         assert position(tab) == pytest.approx(6, abs=0.3)
+
+
+def test_what_is_kept_behind_a_gap_is_no_continuation(tmp_path):
+    notes = notes_from([(BAR // 2 * i, BAR // 2, 60 + i, 100) for i in range(12)])
+    score = Score(480, [Track("Lead", 73, notes=notes)])
+    file = tmp_path / "report.html"
+    pieces = [
+        ReportPiece(f"from {first}", score, first, None, {}, kept=Kept(Score(), 4 * BAR))
+        for first in (3 * BAR, 0)
+    ]
+    file.write_text(render_report(title="Gaps", pieces=pieces, metadata={}))
+    with opened(file) as tab:
+        assert tab.evaluate(SECTIONS) == ["Prompt", "Gap", "Kept"]
+        tab.get_by_role("button", name="Play the gap of from 5760", exact=True).click()
+        assert 6 <= position(tab) < 8
+        tab.locator("#play").click()
+        assert tab.locator("#loop").inner_text() == "Loop gap"
+        assert tab.evaluate("player.card.loopSpan") == pytest.approx({"from": 6, "to": 8})
+        tab.keyboard.press("n")
+        assert tab.evaluate("player.card.loopSpan") == pytest.approx({"from": 0, "to": 8})
+        assert tab.evaluate(SECTIONS) == ["Gap", "Kept"]
 
 
 @pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (390, "dark")])

@@ -47,9 +47,9 @@ class Piece {
     return !mute && (solo || !this.switches.some((other) => other.solo));
   }
 
-  /** The continuation in seconds, or the whole piece without a prompt; null if empty. */
+  /** The continuation or the gap in seconds, or the whole piece without a prompt; null if empty. */
   get loopSpan() {
-    const { promptSeconds: from, duration: to } = this.score;
+    const { promptSeconds: from, newSeconds: to } = this.score;
     return to - from > 0.05 ? { from, to } : null;
   }
 }

@@ -51,7 +51,10 @@ class View {
       now.textContent = title;
       now.href = `#${card.element.id}`;
     }
-    loop.textContent = score.promptEnd > 0 ? "Loop continuation" : "Loop";
+    const what = score.hasGap ? "gap" : "continuation";
+    loop.textContent = score.promptEnd > 0 || score.hasGap ? `Loop ${what}` : "Loop";
+    jump.title = `Jump to the ${what} (C)`;
+    jump.setAttribute("aria-label", `Jump to the ${what}`);
     loop.disabled = card.loopSpan === null;
     jump.disabled = !score.promptEnd;
     for (const each of this.cards) {

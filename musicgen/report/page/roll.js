@@ -108,7 +108,7 @@ class Roll {
 
   /** Compute the vertical layout: sections, bar numbers, marks, markers, pitches, drums. */
   #layOut() {
-    const { notes, markers, marks, promptEnd } = this.score;
+    const { notes, markers, marks, promptEnd, hasGap } = this.score;
     const pitches = notes.filter((note) => !note.drum).map((note) => note.pitch);
     const drums = new Set(notes.filter((note) => note.drum).map((note) => drumKind(note.pitch)));
     let y = 0;
@@ -117,7 +117,7 @@ class Roll {
       y += height;
       return top;
     };
-    this.sectionTop = lane(promptEnd > 0 ? LANE : 0);
+    this.sectionTop = lane(promptEnd > 0 || hasGap ? LANE : 0);
     this.rulerTop = lane(LANE);
     this.markTop = lane(marks.length ? LANE : 0);
     this.markerTop = lane(markers.length ? LANE : 0);
@@ -201,8 +201,8 @@ class Roll {
   }
 
   #drawSections(g, colours, width) {
-    const { promptEnd, end } = this.score;
-    if (!promptEnd) return;
+    const { promptEnd, newEnd, end, hasGap } = this.score;
+    if (!promptEnd && !hasGap) return;
     const section = (from, to, text, shade, ink) => {
       const left = Math.max(GUTTER, this.#x(from));
       const right = Math.min(width, this.#x(to));
@@ -214,9 +214,12 @@ class Roll {
       g.fillText(text, left + 6, this.sectionTop + LANE / 2);
     };
     g.fillStyle = colours.prompt;
-    g.fillRect(0, this.rulerTop, this.#x(promptEnd), this.height);
+    const [begin, stop] = [promptEnd, newEnd].map((tick) => this.#x(tick));
+    g.fillRect(0, this.rulerTop, begin, this.height);
+    if (hasGap) g.fillRect(stop, this.rulerTop, width - stop, this.height);
     section(0, promptEnd, "Prompt", colours.prompt, colours.muted);
-    section(promptEnd, end, "Continuation", colours["accent-soft"], colours.accent);
+    section(promptEnd, newEnd, hasGap ? "Gap" : "Continuation", colours["accent-soft"], colours.accent);
+    section(newEnd, end, "Kept", colours.prompt, colours.muted);
   }
 
   #drawBars(g, colours, width) {
@@ -304,9 +307,10 @@ class Roll {
   }
 
   #drawBoundary(g, colours) {
-    if (!this.score.promptEnd) return;
+    const { promptEnd, newEnd, hasGap } = this.score;
     g.fillStyle = colours.accent;
-    g.fillRect(Math.round(this.#x(this.score.promptEnd)) - 1, 0, 2, this.height);
+    for (const tick of [promptEnd || null, hasGap ? newEnd : null])
+      if (tick !== null) g.fillRect(Math.round(this.#x(tick)) - 1, 0, 2, this.height);
   }
 
   #drawGutter(g, colours) {

@@ -21,7 +21,7 @@ function runningSum(differences) {
 
 class Score {
   constructor(data) {
-    Object.assign(this, data); // ticksPerBeat, end, promptEnd, tempo, meters, markers, marks, tracks
+    Object.assign(this, data); // ticksPerBeat, end, promptEnd, newEnd, tempo, meters, markers, marks, tracks
     this.bars = runningSum(data.bars);
     this.notes = data.tracks.flatMap((track, number) =>
       runningSum(track.onset).map((onset, i) => {
@@ -41,7 +41,9 @@ class Score {
     );
     this.notes.sort((a, b) => a.onset - b.onset);
     this.duration = this.secondsAt(this.end);
-    this.promptSeconds = this.secondsAt(this.promptEnd);
+    this.newEnd ??= this.end;
+    this.hasGap = this.newEnd < this.end;
+    [this.promptSeconds, this.newSeconds] = [this.promptEnd, this.newEnd].map((tick) => this.secondsAt(tick));
   }
 
   secondsAt(tick) {
