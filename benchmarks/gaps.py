@@ -11,6 +11,8 @@
   share of sixteenths in which both have onsets or neither has (Wu & Yang 2020), entropy difference
   that of pitch-class histograms, in bits.
 - `bars copied from the future`: bars with the onsets and pitches of one of the eight bars behind.
+- `tokens a second` of a filled gap, of which one of eight candidates counts, as a multiple of
+  those of a continuation by as many bars; of the first four gaps, one after the other.
 
 Intervals are over pieces. The rows of other models stay in the result; those of `songs-small
 before` were measured with the weights and the code that drew the best of eight candidates.
@@ -19,6 +21,7 @@ before` were measured with the weights and the code that drew the best of eight 
 import argparse
 import json
 import pickle
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,7 +80,7 @@ def main() -> None:
         found = [*places(model, scores)]
         print(f"{kind}: {len(found)} gaps in {len({place.piece for place in found})} pieces")
         filled = written(model, found, args.out / f"{name} {kind}.pickle")
-        new = [*losses(model, found), *measures(model, found, filled)]
+        new = [*losses(model, found), *measures(model, found, filled), speed(model, found[:4])]
         rows += [{"model": name, "music": kind} | row for row in new]
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
 
@@ -215,6 +218,20 @@ def measures(model: MusicModel, found: Sequence[Place], filled: Sequence[Score])
         yield row(found, f"bars copied from the future, {way}", copies[way])
         yield row(found, f"notes in key, {way}", in_key[way])
     yield row(found, "notes, as a multiple of the original's", density)
+
+
+def speed(model: MusicModel, found: Sequence[Place]) -> Row:
+    """Return the tokens a second of filled gaps, as a multiple of those of continuations."""
+    ratios = []
+    for place in found:
+        gap = {"rewrite": f"{place.bar + 1}-{place.bar + GAP}"}
+        rates = []
+        for options in gap, {"prompt_bars": place.bar, "bars": GAP}:
+            start = time.perf_counter()
+            (piece,) = model.generate(place.score, **options)
+            rates.append(piece.num_new_tokens / (time.perf_counter() - start))
+        ratios.append(rates[0] / rates[1])
+    return row(found, "tokens a second, as a multiple of a continuation's", ratios)
 
 
 def encoded(model: MusicModel, score: Score) -> IntArray:
