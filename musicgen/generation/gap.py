@@ -1,6 +1,7 @@
 """What is written anew in a whole piece: some bars, some parts, or some parts in some bars."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from musicgen.errors import ParameterError
@@ -23,12 +24,21 @@ class Gap(NamedTuple):
 def parse_gap(text: Any) -> Gap:
     """Return the gap of a text such as `violin 5-8`, `oboe, horn 2 9-12`, `5-8`, `bar 5` or `bass`.
 
+    A list is the same as a text with commas.
+
     A number alone is a bar; a number after a name belongs to the name: `violin 1`.
 
     Raises:
         ParameterError: it is no such text.
     """
-    *parts, last = (item.strip() for item in str(text).split(","))
+    is_list = isinstance(text, Sequence) and not isinstance(text, str)
+    *parts, last = (
+        str(item).strip() for item in (text if is_list else str(text).split(",")) or [""]
+    )
+    if any(map(_BARS.fullmatch, parts)):
+        raise ParameterError(
+            "fill", text, "expected bars once, at the end; fill others in the result"
+        )
     match = _BARS.fullmatch(last)
     gap = Gap((*parts, last))
     if match is not None:

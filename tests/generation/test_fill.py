@@ -29,6 +29,7 @@ GAPS = Songs(**SONGS.settings() | {"gap_probability": 0.5})
         (5, Gap((), (4, 5))),
         ("5-8", Gap((), (4, 8))),
         ("bass,piano", Gap(("bass", "piano"))),
+        (["bass", "piano 5-8"], Gap(("bass", "piano"), (4, 8))),
     ],
 )
 def test_gaps_are_read_as_people_say_them(text, gap):
@@ -41,6 +42,11 @@ def test_what_is_no_gap_is_said_in_one_line(text):
         parse_gap(text)
     with pytest.raises(UserError, match=r"fill=0-3: expected bars from 1"):
         parse_gap("0-3")
+    for several in ("violin 5-8, bass 9-12", ["violin 5-8", "bass 9-12"], ["bar 3", 5]):
+        with pytest.raises(
+            UserError, match=r"fill=.*: expected bars once, at the end; fill others"
+        ):
+            parse_gap(several)
 
 
 def test_the_model_hears_up_to_eight_bars_behind_the_gap():
