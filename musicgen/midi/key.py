@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi.score import FloatArray, NoteArray, Score, pitched_notes
+from musicgen.midi.score import FloatArray, KeySignature, NoteArray, Score, pitched_notes
 
 _SCALE = {True: (0, 2, 4, 5, 7, 9, 11), False: (0, 2, 3, 5, 7, 8, 10)}  # major, natural minor
 # Probe-tone ratings of the pitch classes from the tonic on (Krumhansl & Kessler 1982).
@@ -132,6 +133,31 @@ def _best_key(fits: FloatArray, fifths: int | None) -> Key:
         has_signature = np.array([(key.fifths - fifths) % 12 == 0 for key in KEYS])
         fits = np.where(has_signature, fits, -np.inf)
     return KEYS[int(np.argmax(fits))]
+
+
+def found_signature(score: Score) -> KeySignature:
+    """Return the signature of the key that a score's notes are in; C major without notes."""
+    key = find_key(pitched_notes(score)) or Key(0, major=True)
+    return KeySignature(0, key.fifths, not key.major)
+
+
+def with_modes(score: Score) -> list[KeySignature]:
+    """Return the key signatures of a score with the modes that its notes have.
+
+    Most programs write major for all keys, so where none of them is minor, each is of the major or
+    the minor key that fits the notes up to the next one better, see `find_key`. That is the printed
+    mode of 90% of 503 signatures (Mutopia).
+    """
+    signatures, notes = score.key_signatures, pitched_notes(score)
+    if any(each.minor for each in signatures):
+        return signatures
+    found = []
+    for each, after in zip_longest(signatures, signatures[1:]):
+        end = score.end if after is None else after.tick
+        inside = (notes["onset"] >= each.tick) & (notes["onset"] < end)
+        key = find_key(notes[inside], each.fifths)
+        found.append(each._replace(minor=key is not None and not key.major))
+    return found
 
 
 def in_key_share(score: Score, key: Key | None) -> float:

@@ -56,8 +56,9 @@ class Marker(NamedTuple):
     text: str
 
 
-FERMATA = "Fermata"
-"""The text of a fermata's marker."""
+FERMATA, DOUBLE_BAR = "Fermata", "Double bar"
+"""The texts of the markers of a fermata, and of a double bar line, behind the bar that it ends."""
+SIGNS = FERMATA, DOUBLE_BAR
 
 
 class TimeSignature(NamedTuple):
@@ -305,7 +306,7 @@ class Score:
             tracks=tracks,
             tempos=tempos[tempos["tick"] < end],
             time_signatures=inside(self.time_signatures),
-            markers=inside([m for m in self.markers if m.text != FERMATA or m.tick >= start]),
+            markers=inside([m for m in self.markers if m.text not in SIGNS or m.tick >= start]),
             key_signatures=inside(self.key_signatures),
         )
         return kept.moved(lambda ticks: np.maximum(ticks - start, 0))

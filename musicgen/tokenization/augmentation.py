@@ -21,6 +21,7 @@ REACH = {"Pitch": 7, "Duration": 3, "Chord": 140}
 _SCRAMBLE_PROBABILITY = 0.5  # of the values of a crop, a passage, or a bar that returns
 _MAX_PASSAGES, _MAX_PASSAGE_BARS = 3, 4
 
+_NUM_FIFTHS = 12  # keys that sound the same are one
 _FIFTHS_PER_SEMITONE = 7  # modulo 12
 _TRITONE = 6
 
@@ -93,7 +94,8 @@ class BarCrops(Crops):
         fixed = {"Part": self.families["Part"].stop - 1, "Beat": self.families["Beat"].start}
         ids = dict(self.families) | {name: range(i, i + 1) for name, i in fixed.items()}
         of_header = {token for name in self.header for token in ids[name]}
-        old_header = list(takewhile(of_header.__contains__, window[1:].tolist()))
+        opening = 1 + int(within(window[1:2], self.families.get("Left", range(0))).sum())
+        old_header = list(takewhile(of_header.__contains__, window[opening:].tolist()))
         known = np.array([*before, *old_header], np.int64)
         header: list[int] = []
         for name in reversed(self.header):
@@ -101,8 +103,8 @@ class BarCrops(Crops):
                 header = known[within(known, ids[name])][-1:].tolist() + header
             elif header or fixed[name] in old_header:  # another token of the header follows
                 header = [fixed[name], *header]
-        rest = window[1 + len(old_header) :]
-        return np.concatenate([window[:1], np.array(header, np.int64), rest])
+        rest = window[opening + len(old_header) :]
+        return np.concatenate([window[:opening], np.array(header, np.int64), rest])
 
 
 class Augmentation:
@@ -202,9 +204,10 @@ def transpose(codec: Codec, tokens: IntArray, semitones: int) -> IntArray:
     if chords := families.get("Chord"):
         moved = (np.arange(NO_CHORD) + semitones * len(QUALITIES)) % NO_CHORD
         table[chords[:NO_CHORD]] = chords.start + moved
-    if keys := families.get("Key"):  # all twelve, by fifths
-        fifths = np.arange(len(keys)) + _FIFTHS_PER_SEMITONE * semitones
-        table[keys] = keys.start + fifths % len(keys)
+    if keys := families.get("Key"):  # all twelve, by fifths; then those of the minor keys
+        minor, fifths = np.divmod(np.arange(len(keys)), _NUM_FIFTHS)
+        moved = (fifths + _FIFTHS_PER_SEMITONE * semitones) % _NUM_FIFTHS
+        table[keys] = keys.start + _NUM_FIFTHS * minor + moved
     return table[tokens]
 
 

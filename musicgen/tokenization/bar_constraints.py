@@ -161,7 +161,7 @@ class KeptSongParts(Constraint):
         self.grammar, self.targets = grammar, targets
         self.conditioning = padded(conditioning, FREE)
         self._tokens = np.arange(len(grammar.vocabulary))
-        self._in_part = ~grammar.of_families("Bar", "Key", "Tempo", "Part", "EOS")  # [V]
+        self._in_part = ~grammar.of_families("Bar", "Left", "Key", "Tempo", "Part", "EOS")  # [V]
         self._is_bar = torch.from_numpy(grammar.of_families("Bar"))  # [V]
 
     def start(self, state: BarState, prompts: Sequence[IntArray]) -> IntArray:

@@ -240,7 +240,7 @@ class REMIGrammar(BarGrammar):
 
 
 class SongsGrammar(BarGrammar):
-    """Bars of a header (key and tempo, where they change), then parts in one order.
+    """Bars of a header (bars left, key and tempo, where they change), then parts in one order.
 
     The first bar has a key. A part has ascending Beats with ascending notes, or with a chord. A
     pitch of a part cannot begin while it sounds there; drums do not sound on. The last part is of
@@ -251,7 +251,8 @@ class SongsGrammar(BarGrammar):
         has_velocity = len(tokenizer.velocities) > 0
         self.followers = {
             "": {"Bar", "EOS"},  # the beginning
-            "Bar": {"Key", "Tempo", "Part", "Bar"},
+            "Bar": {"Left", "Key", "Tempo", "Part", "Bar"},
+            "Left": {"Key", "Tempo", "Part", "Bar"},
             "Key": {"Tempo", *_NEXT},
             "Tempo": _NEXT,
             "Chord": {"Beat", *_NEXT},
@@ -264,8 +265,9 @@ class SongsGrammar(BarGrammar):
             "EOS": set(),
         }
         super().__init__(tokenizer)
-        self._opening = self.of_families("Bar", "Key", "Tempo", "Part")
-        self._is_duration, self._is_key = (self.of_families(x) for x in ("Duration", "Key"))
+        self._opening = self.of_families("Bar", "Left", "Key", "Tempo", "Part")
+        self._is_duration = self.of_families("Duration")
+        self._until_key = self.of_families("Left", "Key")
         self.num_instruments = len(tokenizer.instruments)
 
     def may_follow(self, part: IntArray, leading: BoolArray) -> BoolArray:
@@ -310,7 +312,7 @@ class SongsGrammar(BarGrammar):
         mask[:, slices["Bar"]] &= (state.num_bars[:, None] < self.max_bars) & (bar_end < limit)
         first = (state.key < 0) & (state.num_bars > 0)
         if first.any():
-            mask &= ~first[:, None] | self._is_key
+            mask &= ~first[:, None] | self._until_key
 
     def time_tokens(self, state: BarState, until: IntArray) -> BoolArray:
         return np.tile(self.of_families("Bar"), (len(until), 1))

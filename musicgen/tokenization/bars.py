@@ -18,6 +18,7 @@ from musicgen.midi import (
     TimeSignature,
     Track,
 )
+from musicgen.midi.score import SIGNS
 from musicgen.tokenization.augmentation import BarCrops
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chords import CHORDS, chord_index
@@ -149,7 +150,7 @@ class InBars(Tokenizer):
 
     def chord_changes(self, report: QuantizationReport) -> tuple[IntArray, IntArray]:
         """Return grid step and index in `CHORDS` of each change of chord before the end."""
-        markers = report.score.markers if self.chords else []
+        markers = [m for m in report.score.markers if self.chords and m.text not in SIGNS]
         tick = np.array([marker.tick for marker in markers], dtype=np.int64)
         found = [chord_index(marker.text) for marker in markers]
         chord = np.array([-1 if index is None else index for index in found], dtype=np.int64)
@@ -200,7 +201,10 @@ class InBars(Tokenizer):
             np.array(tempos, TEMPO),
             self.signatures.of_bars(ticks[bar], bar_signatures),
             [Marker(tick, CHORDS[index]) for tick, index in changes("Chord")],
-            key_signatures=[KeySignature(tick, FIFTHS[index]) for tick, index in changes("Key")],
+            key_signatures=[
+                KeySignature(tick, FIFTHS[index % len(FIFTHS)], index >= len(FIFTHS))
+                for tick, index in changes("Key")
+            ],
         )
 
     def _notes(self, tokens: IntArray, ticks: IntArray) -> tuple[NoteArray, IntArray]:

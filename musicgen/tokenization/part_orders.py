@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import KeySignature, Score, Track, pitched_notes
-from musicgen.midi.key import find_key
+from musicgen.midi import Score, Track
 from musicgen.midi.score import is_line
 from musicgen.tokenization.augmentation import Rng
 from musicgen.tokenization.bars import InBars
@@ -145,8 +144,6 @@ class PartOrders(InBars):
             role for role, track in zip(roles, score.tracks, strict=True) if len(track.notes)
         }
         leads = [part in sounding - {*targets} for part in range(len(self.families["Part"]))]
-        if end is not None and not score.key_signatures:  # that of all bars, not of the kept ones
-            score = replace(score, key_signatures=[KeySignature(0, found_fifths(score))])
         start_tick = round(start * score.ticks_per_beat / self.steps_per_beat)
         tracks = [
             track if role is not None and leads[role] else earlier
@@ -157,6 +154,8 @@ class PartOrders(InBars):
         bars = self._split_bars(self.lead(self.encode(replace(score, tracks=tracks)), leads)[:-1])
         whole = self.encode(score)[:-1]
         whole_bars = self._split_bars(self._in_order(whole, leads))
+        # Keys, and where phrases end, are those of all parts.
+        bars = [self._with_header(*both) for both in zip(bars, whole_bars, strict=False)]
         last = len(whole_bars) if end is None else int(np.searchsorted(lines, stop))
         bar_tokens = self.families["Bar"].start + signatures
         bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
@@ -179,6 +178,11 @@ class PartOrders(InBars):
             gap_end,
             following,
         )
+
+    def _with_header(self, bar: IntArray, other: IntArray) -> IntArray:
+        """Return the ids of a bar with the header of another one."""
+        parts, others = (np.append(within(x, self.families["Part"]), True) for x in (bar, other))
+        return np.concatenate([other[: np.argmax(others)], bar[np.argmax(parts) :]])
 
     def _split_bars(self, tokens: IntArray) -> list[IntArray]:
         """Return the ids of each bar of whole bars."""
@@ -267,9 +271,3 @@ class PartOrders(InBars):
                 f"fill={part_name.lower()} writes all of them",
             )
         return part
-
-
-def found_fifths(score: Score) -> int:
-    """Return the key, in fifths, that is found from a score's notes, else that of C major."""
-    key = find_key(pitched_notes(score))
-    return 0 if key is None else key.fifths

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi import TICKS_PER_BEAT, Score, Track
+from musicgen.midi import TICKS_PER_BEAT, KeySignature, Score, Track
+from musicgen.midi.key import found_signature, with_modes
 from musicgen.midi.score import PIANO, is_line
 from musicgen.tokenization.bar_constraints import (
     FixedKey,
@@ -22,7 +23,16 @@ from musicgen.tokenization.closing import last_chord
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
 from musicgen.tokenization.gaps import MARKS
 from musicgen.tokenization.instruments import find_by_words, instruments_of
-from musicgen.tokenization.part_orders import MAX_PARTS, PartOrders, found_fifths
+from musicgen.tokenization.part_orders import MAX_PARTS, PartOrders
+from musicgen.tokenization.phrases import (
+    FULL,
+    HALF,
+    LEFT,
+    bars_left,
+    in_force,
+    is_dominant,
+    phrase_ends,
+)
 from musicgen.tokenization.quantization import (
     QuantizationReport,
     find_changes,
@@ -31,7 +41,7 @@ from musicgen.tokenization.quantization import (
     ratio_bins,
 )
 from musicgen.tokenization.vocabulary import IntArray, within
-from musicgen.validation import check_float
+from musicgen.validation import check_bool, check_float
 
 POSITIONS_PER_BEAT = 12
 # In positions: the printed values with dots, doubled dots and triplets; then ties.
@@ -47,9 +57,10 @@ _HEADER_PLACES = 4  # bar, key, tempo and the part of chords, before the other p
 
 
 class Songs(PartOrders):
-    """Bars: time signature; key and tempo where they change; then part after part; EOS at the end.
+    """Bars: signature and bars left; key and tempo if they change; then the parts; EOS at the end.
 
-        Bar_3/4 Key_-3 Tempo_95 Part_Chords Beat_0 Chord_C_m Part_Voice Beat_0 Pitch_60 Duration_12
+        Bar_3/4 Left_full_4 Key_-3m Tempo_95 Part_Chords Beat_0 Chord_C_m Part_Voice Beat_0 Pitch_60
+            Duration_12
             … Part_Piano Beat_0 Pitch_48 Duration_24 Pitch_55 Duration_24 Beat_12 …
 
     A grid step is a twelfth of a quarter. Onsets and ends are rounded to steps, durations, which
@@ -76,6 +87,7 @@ class Songs(PartOrders):
             of these any set of parts, chords among them.
         gap_probability: share of the crops in the order of `gaps`. The tokens of this order are in
             the vocabulary if it is positive.
+        phrases: whether keys are major or minor, and bars have the tokens of `phrases`.
     """
 
     name: ClassVar[str] = "songs"
@@ -98,6 +110,7 @@ class Songs(PartOrders):
         max_transposition: int = 6,
         lead_probability: float = 0,
         gap_probability: float = 0,
+        phrases: bool = False,
     ) -> None:
         super().__init__(
             time_signatures,
@@ -110,7 +123,9 @@ class Songs(PartOrders):
         )
         check_float("lead_probability", lead_probability, maximum=1)
         check_float("gap_probability", gap_probability, maximum=1)
+        check_bool("phrases", phrases)
         self.lead_probability, self.gap_probability = lead_probability, gap_probability
+        self.phrases = phrases
         self.parts = [dict(part) for part in parts]
         self.words = [part.get("words", ()) for part in self.parts]
         self.instruments = instruments_of(
@@ -128,9 +143,10 @@ class Songs(PartOrders):
             part_names.append("Chords")
         order = "Beat", "Key", "Tempo", "Chord", "Part", "Pitch", "Drum", "Velocity", "Duration"
         self.number_tokens(
-            (*order, "Gap"),
+            (*order, "Left", "Gap"),
             Gap=MARKS if gap_probability else (),
-            Key=FIFTHS,
+            Left=LEFT if phrases else (),
+            Key=[*FIFTHS, *(f"{fifths}m" for fifths in FIFTHS if phrases)],
             Part=part_names,
             Drum=self.drums,
             Duration=DURATIONS,
@@ -188,9 +204,8 @@ class Songs(PartOrders):
 
         part, step, pitch, ids = self._read_notes(report)
         chord_step, chord = self.chord_changes(report)
-        key_tick, fifths = np.array(report.score.key_signatures, np.int64).reshape(-1, 3).T[:2]
-        key_step, inside = report.inside(key_tick, "key signatures")
-        key_bar, key = find_changes(bar_of(key_step), _key_index(fifths[inside]))
+        key_step, key = self._keys(report)
+        key_bar, key = find_changes(bar_of(key_step), key)
         key_bar[:1] = 0  # also of the bars before the first signature
         tempo_step, tempo = self.tempi_inside(report, by_ratio=True)
         tempo_bar, tempo = find_changes(bar_of(tempo_step), tempo)
@@ -201,7 +216,13 @@ class Songs(PartOrders):
         places, bars = _HEADER_PLACES + parts, bar_of(steps)
         num_bars = int(np.concatenate([bars, key_bar, tempo_bar]).max(initial=-1)) + 1
         if num_bars and not len(key):
-            key_bar, key = np.array([[0], [_key_index(found_fifths(report.score))]])
+            key_bar, key = np.array([[0], [self._key_index(found_signature(report.score))]])
+        left_bar = left = np.empty(0, np.int64)
+        if self.phrases and num_bars:
+            phrase = self._phrase_ends(report, part, step, ids[2])
+            tonic = _tonic(in_force(lines[key_bar], key, phrase))
+            is_half = is_dominant(in_force(chord_step, chord, phrase), tonic)
+            left_bar, left = bars_left(bar_of(phrase), np.where(is_half, HALF, FULL), num_bars)
 
         num_places, end = _HEADER_PLACES + MAX_PARTS, lines[-1]
         part_bar, part_place = np.divmod(np.unique(bars * num_places + places), num_places)
@@ -211,6 +232,7 @@ class Songs(PartOrders):
         # Keys: bar, place in the bar, grid step, and place among the events there.
         kinds: list[Events] = [
             ((np.arange(num_bars), 0, 0, 0), [first["Bar"] + signatures[:num_bars]]),
+            ((left_bar, 0, 0, 1), [first["Left"] + left]),
             ((key_bar, 1, 0, 0), [first["Key"] + key]),
             ((tempo_bar, 2, 0, 0), [first["Tempo"] + tempo]),
             ((part_bar, part_place, -1, 0), [part_ids]),
@@ -219,6 +241,36 @@ class Songs(PartOrders):
             ((bar_of(step), _HEADER_PLACES + part, step, 1 + pitch), ids),
         ]
         return np.append(sorted_tokens(kinds), first["EOS"]), report
+
+    def _keys(self, report: QuantizationReport) -> tuple[IntArray, IntArray]:
+        """Return grid step and index among the keys of the vocabulary of each key signature."""
+        keys = report.score.key_signatures
+        if self.phrases:
+            keys = with_modes(report.score)
+        ticks = np.array([each.tick for each in keys], np.int64)
+        step, inside = report.inside(ticks, "key signatures")
+        return step, np.array([self._key_index(each) for each in keys], np.int64)[inside]
+
+    def _key_index(self, key: KeySignature) -> int:
+        """Return the index of a key; keys that sound the same are one."""
+        is_minor = key.minor and self.phrases
+        return (key.fifths - FIFTHS.start) % len(FIFTHS) + len(FIFTHS) * is_minor
+
+    def _phrase_ends(
+        self, report: QuantizationReport, part: IntArray, onset: IntArray, duration: IntArray
+    ) -> IntArray:
+        """Return `phrase_ends` of a song: the rests of its tune count, else those in all parts.
+
+        Args:
+            part, onset, duration: of the notes; ids of the durations, -1 of drums. [num_notes]
+        """
+        counts = duration >= 0
+        is_tune = np.isin(part, [i for i, name in enumerate(self.part_names) if name == TUNE])
+        if is_tune.any():
+            counts &= is_tune
+        onset = onset[counts]
+        ends = onset + np.array(DURATIONS)[duration[counts] - self.families["Duration"].start]
+        return phrase_ends(report, onset, ends, self.steps_per_beat)
 
     def _read_notes(
         self, report: QuantizationReport
@@ -275,6 +327,7 @@ class Songs(PartOrders):
         return score, None
 
 
-def _key_index(fifths: Any) -> Any:
-    """Return the index of a key, or of keys, in `FIFTHS`; keys that sound the same are one."""
-    return (fifths - FIFTHS.start) % len(FIFTHS)
+def _tonic(key: IntArray) -> IntArray:
+    """Return the tonics, as pitch classes, of keys of the vocabulary. [N]"""
+    minor, fifths = np.divmod(key, len(FIFTHS))
+    return (7 * (fifths + FIFTHS.start) - 3 * minor) % 12

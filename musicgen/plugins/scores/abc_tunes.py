@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from musicgen.midi.key import chord_marker, transposed_marker
-from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, Track
+from musicgen.midi.score import CHOIR_AAHS, DOUBLE_BAR, FERMATA, PITCH_CLASSES, Track
 from musicgen.plugins.scores.abc_fields import (
     note_length,
     read_key,
@@ -214,6 +214,8 @@ class _Voice:
 
     def read_bar_line(self, line: str, ending: str | None) -> None:
         """End the bar; note where repeats begin and end."""
+        if line == "||" and self.at:
+            self.bar.markers.append((self.at, DOUBLE_BAR))
         self.end_bar()
         closes = line.startswith(":")
         if closes and self.bars:

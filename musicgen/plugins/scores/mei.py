@@ -7,7 +7,14 @@ from itertools import pairwise
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, TICKS_PER_BEAT, Track
+from musicgen.midi.score import (
+    CHOIR_AAHS,
+    DOUBLE_BAR,
+    FERMATA,
+    PITCH_CLASSES,
+    TICKS_PER_BEAT,
+    Track,
+)
 from musicgen.plugins.scores.bars_and_repeats import (
     DRUMS,
     KEYBOARDS,
@@ -115,6 +122,10 @@ class _Reader:
             "microtones rounded": self.num_microtones,
         }
         self.sheet.repairs += [pluralize(count, what) for what, count in counts.items() if count]
+        bar_ends = dict(zip(self.starts, ticks[1:], strict=True))
+        for measure in root.iter("measure"):
+            if measure.get("right") == "dbl" and measure.get(_ID, "") in bar_ends:
+                self.sheet.markers.append((0, bar_ends[measure.get(_ID, "")], DOUBLE_BAR))
         marked = {mark.get("startid", "")[1:] for mark in root.iter("fermata")}
         for element in root.iter():
             if element.get(_ID, "") in marked:  # a chord's first note stands for it

@@ -11,7 +11,7 @@ from fractions import Fraction
 from xml.etree.ElementTree import Element
 
 from musicgen.midi.key import transposed_marker
-from musicgen.midi.score import CHOIR_AAHS, FERMATA, PITCH_CLASSES, Track
+from musicgen.midi.score import CHOIR_AAHS, DOUBLE_BAR, FERMATA, PITCH_CLASSES, Track
 from musicgen.plugins.scores.bars_and_repeats import (
     CODA,
     DRUMS,
@@ -324,6 +324,8 @@ class _PartReader:
 
     def _read_barline(self, barline: Element) -> None:
         ending, repeat = barline.find("ending"), barline.find("repeat")
+        if barline.findtext("bar-style") == "light-light" and self.bar.length:
+            self.bar.markers.append((self.bar.length, DOUBLE_BAR))
         if ending is not None and ending.get("type") == "start":
             self.endings = self.bar.endings = read_endings(ending.get("number", ""))
         elif ending is not None:
