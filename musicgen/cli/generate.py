@@ -147,7 +147,7 @@ def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
     with parameter_of("sampling"):
         sampling = model.sampling(**options.pop("sampling"))
     known = [each.name for kind in (PieceParams, DecodingParams) for each in fields(kind)]
-    names = {"length_factor", "rewrite", *known} & options.keys()
+    names = {"length_factor", "rewrite", "cadence", *known} & options.keys()
     return model.request(**{name: options[name] for name in names}, sampling=sampling)
 
 

@@ -257,10 +257,9 @@ class MusicModel:
         Args:
             length_factor: tokens in all, as a multiple of the training length.
             sampling: None takes the model's own; options that are `SamplingParams` change it.
-            options: fields of `PieceParams`, `DecodingParams` or `SamplingParams`, or `rewrite`, a
-                short form of `fill`. None is the
-                default, and switches `top_k`, `variation` and `max_notes` off; `auto` takes those
-                of the model.
+            options: fields of `PieceParams`, `DecodingParams` or `SamplingParams`, or the short
+                forms `rewrite`, of `fill`, and `cadence`, of `ending`. None is the default, and
+                switches `top_k`, `variation` and `max_notes` off; `auto` takes those of the model.
 
         Raises:
             UserError: names the option.
@@ -269,7 +268,7 @@ class MusicModel:
         check_float("length_factor", length_factor, least, maximum=1e5, none_means="")
         options = _given(options)
         kinds = PieceParams, DecodingParams, SamplingParams
-        known = ["rewrite", *(each.name for kind in kinds for each in fields(kind))]
+        known = ["rewrite", "cadence", *(each.name for kind in kinds for each in fields(kind))]
         if unknown := sorted(options.keys() - set(known)):
             near = get_close_matches(unknown[0], [*known, "prompt_bars", "length_factor"], 1)
             hint = "see PieceParams, DecodingParams and SamplingParams"
@@ -286,6 +285,8 @@ class MusicModel:
             )
         if request.piece.key_signatures and not self.tokenizer.families.get("Key"):
             raise UserError("key needs a model with tokens of keys (tokenizer=songs)")
+        if request.piece.cadences and not self.tokenizer.families.get("Left"):
+            raise UserError("cadence needs a model that counts bars (tokenizer.phrases=true)")
         if isinstance(request.piece.program, Mapping):
             request.piece.programs(self.tokenizer, ())  # raises if a track is unknown
         return request

@@ -245,7 +245,7 @@ def make_prompt(
     num_parts = len(tokenizer.families.get("Part", ())) - tokenizer.chords  # one is of chords
     return Prompt(
         tokenizer,
-        tokenizer.until_end(tokens[tokenizer.times(tokens) < end.step]),
+        tokenizer.beginning(tokenizer.until_end(tokens[tokenizer.times(tokens) < end.step])),
         end,
         bars.bar_length,
         score=with_own_keys(piece.clip(0, end.tick), score),

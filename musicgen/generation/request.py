@@ -19,6 +19,7 @@ from musicgen.midi.key import Key, key_fifths, named_key
 from musicgen.models import Transformer
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
 from musicgen.tokenization.chords import parse_progression, schedule
+from musicgen.tokenization.phrases import ENDS, PIECE
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_bool, check_choice, check_float, check_int, check_seed
 
@@ -34,7 +35,9 @@ class PieceParams:
     Attributes:
         bars: bars to add; None: 16, unless `total_tokens` or a whole piece gives the length.
         ending: `open` stops with the last bar; `close` ends the piece in it, on its tonic chord
-            unless `chords` are given. With `keep` the chord begins with the last kept note.
+            unless `chords` are given. With `keep` the chord begins with the last kept note. Before
+            it phrases may be planned by their last bars, such as `half@8,full@16,close`: on the
+            dominant in bar 8 of the piece, prompt included, and with a full cadence in bar 16.
         form: a letter per section, such as AABA, prompt included; equal letters repeat; the form
             loops. For models with a copy head. None: no form.
         section_bars: bars in a section of `form`.
@@ -70,7 +73,6 @@ class PieceParams:
         names = names if isinstance(names, Iterable) else [names]
         object.__setattr__(self, "keep", tuple(str(name).strip() for name in names))
         check_int("bars", self.bars, maximum=_MOST_BARS, none_means="")
-        check_choice("ending", self.ending, ("open", "close"))
         letters = isinstance(self.form, str) and self.form.isalpha()
         if self.form is not None and not (letters and len(self.form) <= _MOST_SECTIONS):
             expected = f"expected a letter for each section, up to {_MOST_SECTIONS}, as AABA"
@@ -78,12 +80,13 @@ class PieceParams:
         check_int("section_bars", self.section_bars, maximum=_LONGEST_SECTION)
         check_float("tempo", self.tempo, 4, maximum=1000, none_means="the prompt's")
         for name in ("bars", "ending", "form", "tempo", "program"):
-            may_close = name == "ending" and self.gap.bars == (0, None)
+            may_close = self.ending == "close" and self.gap.bars == (0, None)
+            may_close &= name == "ending"
             is_given = getattr(self, name) != getattr(type(self), name)
             if self.is_whole_piece and is_given and not may_close:
                 raise ParameterError(name, getattr(self, name), WHOLE_PIECE)
         # Wrong values raise here.
-        _ = self.progression, self.gap, self.key_signatures
+        _ = self.progression, self.gap, self.key_signatures, self.cadences
         if self.program is not None and not isinstance(self.program, Mapping):
             program_number(self.program)
 
@@ -91,6 +94,22 @@ class PieceParams:
     def is_whole_piece(self) -> bool:
         """Whether the prompt is a whole piece; some parts are kept."""
         return bool(self.keep) or self.fill is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the piece ends in the last bar."""
+        return str(self.ending).endswith("close")
+
+    @cached_property
+    def cadences(self) -> list[tuple[int, int]]:
+        """The last bar of each planned phrase, from 1 on, and its kind, HALF or FULL."""
+        plan = str(self.ending)
+        pattern = r"(half|full)@([1-9]\d{0,3})"
+        found = re.findall(pattern, plan)
+        if not re.fullmatch(rf"open|({pattern},)*(close|{pattern})", plan):
+            expected = "expected open, close, or phrases by their last bars, as half@8,full@16"
+            raise ParameterError("ending", self.ending, expected)
+        return sorted((int(bar), ENDS.index(kind)) for kind, bar in found)
 
     @cached_property
     def gap(self) -> Gap:
@@ -220,8 +239,11 @@ class GenerationRequest:
     def of(cls, sampling: SamplingParams | None = None, **options: Any) -> "GenerationRequest":
         """Return a request of options, fields of the three parts; some may change `sampling`.
 
-        The option `rewrite` is a short form of `fill` with bars.
+        The option `rewrite` is a short form of `fill` with bars; `cadence` comes before `ending`.
         """
+        if (cadence := options.pop("cadence", None)) is not None:
+            after = [options["ending"]] if options.get("ending", "open") != "open" else []
+            options["ending"] = ",".join([str(cadence), *after])
         if (bars := options.pop("rewrite", None)) is not None:
             if re.fullmatch(r"\d+(-\d+)?", str(bars)) is None or options.get("fill") is not None:
                 raise ParameterError("rewrite", bars, "expected bars such as 9-12, without fill")
@@ -251,13 +273,28 @@ class GenerationRequest:
     @property
     def closes(self) -> bool:
         """Whether the model itself ends the piece."""
-        return self.piece.ending == "close" and not self.piece.is_whole_piece
+        return self.piece.is_closed and not self.piece.is_whole_piece
 
     def end_time(self, prompt: Prompt) -> int | None:
         """Return the grid step at which a continuation ends; None if tokens end it."""
         if prompt.kept is not None:
             return prompt.kept.conditioning.stop
         return None if self.bars is None else prompt.end.step + self.bars * prompt.bar_length
+
+    def planned_ends(self, prompt: Prompt) -> IntArray:
+        """Return grid step and kind, see `phrases`, of each end that is planned. [N, 2]
+
+        Raises:
+            ParameterError: one is behind the last bar.
+        """
+        end = self.end_time(prompt)
+        ends = [(bar * prompt.bar_length, kind) for bar, kind in self.piece.cadences]
+        if end is not None and ends and ends[-1][0] > end:
+            expected = f"expected bars up to {end // prompt.bar_length}, the last one"
+            raise ParameterError("cadence", self.piece.ending, expected)
+        if self.closes and end is not None:
+            ends = [each for each in ends if each[0] < end] + [(end, PIECE)]
+        return np.array(ends, np.int64).reshape(-1, 2)
 
     def progression(self, prompt: Prompt) -> IntArray:
         """Return grid step and index in `CHORDS` of each chord that is asked for. [N, 2]"""

@@ -19,6 +19,7 @@ from musicgen.tokenization.closing import (
 )
 from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray
+from musicgen.tokenization.phrases import COUNTS, ENDS, LEFT, PIECE
 from musicgen.tokenization.vocabulary import IntArray
 
 
@@ -251,6 +252,39 @@ class SongsChords(Chords):
         others = complete | ~self.targets[prompt]
         mask[:, grammar.slices["Part"]] = np.where(grammar.is_chords, chooses | ~complete, others)
         return mask
+
+
+class PlannedEnds(Constraint):
+    """Phrases and the piece end where a plan says: the bars before have its counts, see `phrases`.
+
+    After the plan's last end the model chooses where phrases end, and the piece does not end.
+
+    Args:
+        plans: grid step, ascending, and kind of each end, by sequence. [N, 2]
+    """
+
+    def __init__(self, grammar: SongsGrammar, plans: Sequence[IntArray]) -> None:
+        self.grammar, self.slice = grammar, grammar.slices["Left"]
+        self.steps, self.kinds = np.moveaxis(padded(plans, NEVER), 2, 0)  # [B, N + 1] each
+        self._kind_of_token = np.arange(len(LEFT)) // len(COUNTS)
+        self._count_of_token = np.tile(COUNTS, len(ENDS))
+
+    def allowed(self, state: BarState, memory: IntArray) -> BoolArray | None:
+        grammar, left = self.grammar, self.slice
+        is_bar = grammar.family[state.last] == grammar.numbers["Bar"]
+        if not is_bar.any():
+            return None
+        steps = self.steps[memory]
+        next_end = (steps < state.bar_end[:, None]).sum(axis=1)
+        at = np.arange(len(memory)), next_end
+        step, kind = steps[at][:, None], self.kinds[memory][at][:, None]
+        length = (state.bar_end - state.bar_start)[:, None]
+        due = self._count_of_token * length == step - state.bar_start[:, None]
+        due &= self._kind_of_token == kind
+        mask = np.ones((len(memory), len(grammar.vocabulary)), bool)
+        mask[is_bar & due.any(axis=1)] = False
+        mask[:, left] = np.where(step < NEVER, due, self._kind_of_token != PIECE)
+        return mask | ~is_bar[:, None]
 
 
 class MaxNotesOfParts(Constraint):

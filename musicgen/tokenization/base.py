@@ -107,6 +107,13 @@ class Tokenizer(Codec):
         """
         return window
 
+    def beginning(self, tokens: IntArray) -> IntArray:
+        """Return the ids of the first bars of a piece without what tells of those behind them.
+
+        The default changes nothing. [L] -> [<= L]
+        """
+        return tokens
+
     def name_tune(self, score: Score) -> tuple[Score, int | None]:
         """Name the only track of a score after a part if it is a tune; return it with the part.
 

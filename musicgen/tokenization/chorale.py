@@ -118,7 +118,7 @@ class Chorale(Tokenizer):
             kept = [prompt.kept.conditioning.ids for prompt in prompts]
             own = [ids[self.future_length(ids) :] for ids in kept]
             constraints.append(KeptTokens(grammar, own))
-        if request.piece.ending == "close":
+        if request.piece.is_closed:
             rests = [last_tonic(request, prompt, self.steps_per_beat) for prompt in prompts]
             constraints.append(LastChordOfChorale(grammar, rests, self.pitches))
         if request.sampling.avoid_parallels:

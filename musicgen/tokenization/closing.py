@@ -44,7 +44,7 @@ def last_tonic(request: Any, prompt: Any, length: int) -> LastTonic:
         length: grid steps of the chord, at the end of the last bar; with kept parts it begins with
             their last note.
     """
-    piece, closes = request.piece, request.piece.ending == "close"
+    piece, closes = request.piece, request.piece.is_closed
     if piece.progression is not None:
         return LastTonic()
     if prompt.kept is not None:

@@ -139,7 +139,7 @@ class Groove2Groove(Tokenizer):
                     of_prompt[number] = track.notes["duration"].max(initial=0)
             longest //= TICKS_PER_BEAT // STEPS_PER_BEAT
             constraints.append(LimitedDurations(grammar, longest))
-        if request.piece.ending == "close":
+        if request.piece.is_closed:
             rests = [last_tonic(request, prompt, prompt.bar_length) for prompt in prompts]
             halves = np.array([prompt.bar_length // 2 for prompt in prompts])
             voices = last_voices(self.instruments, rests, targets)

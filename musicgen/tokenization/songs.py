@@ -14,6 +14,7 @@ from musicgen.tokenization.bar_constraints import (
     FixedKey,
     KeptSongParts,
     MaxNotesOfParts,
+    PlannedEnds,
     SongsChords,
     bar_constraints,
 )
@@ -25,9 +26,11 @@ from musicgen.tokenization.gaps import MARKS
 from musicgen.tokenization.instruments import find_by_words, instruments_of
 from musicgen.tokenization.part_orders import MAX_PARTS, PartOrders
 from musicgen.tokenization.phrases import (
+    COUNTS,
     FULL,
     HALF,
     LEFT,
+    PIECE,
     bars_left,
     in_force,
     is_dominant,
@@ -171,6 +174,8 @@ class Songs(PartOrders):
             own.append(MaxNotesOfParts(grammar, notes_of_each(grammar, max_notes), targets))
         if request.piece.key is not None and not is_whole:
             own.append(FixedKey(grammar))
+        if self.phrases and not is_whole:
+            own.append(PlannedEnds(grammar, [request.planned_ends(prompt) for prompt in prompts]))
         return bar_constraints(grammar, request, prompts, self.pitches, own, targets)
 
     def times(self, tokens: IntArray) -> IntArray:
@@ -189,6 +194,14 @@ class Songs(PartOrders):
     def decode(self, tokens: IntArray) -> Score:
         """Return the music of ids [L], see `InBars.decode`, without that of a future."""
         return super().decode(tokens[self.future_length(tokens) :])
+
+    def beginning(self, tokens: IntArray) -> IntArray:
+        """Return whole bars of a piece [L] without counts of the bars behind them. -> [<= L]"""
+        is_left = within(tokens, self.families["Left"])
+        bar = np.cumsum(within(tokens, self.families["Bar"]))
+        end, count = np.divmod(tokens - self.families["Left"].start, len(COUNTS))
+        is_within = bar + COUNTS[count % len(COUNTS)] - 1 <= bar.max(initial=0)
+        return tokens[~is_left | (is_within & (end != PIECE))]
 
     def find_track(self, track: Track) -> int | None:
         return find_by_words(track, self.instruments, self.words)
