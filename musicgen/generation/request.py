@@ -19,7 +19,7 @@ from musicgen.midi.key import Key, key_fifths, named_key
 from musicgen.models import Transformer
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
 from musicgen.tokenization.chords import parse_progression, schedule
-from musicgen.tokenization.phrases import ENDS, PIECE
+from musicgen.tokenization.phrases import ENDS, FULL, PIECE
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_bool, check_choice, check_float, check_int, check_seed
 
@@ -284,14 +284,19 @@ class GenerationRequest:
     def planned_ends(self, prompt: Prompt) -> IntArray:
         """Return grid step and kind, see `phrases`, of each end that is planned. [N, 2]
 
+        Without a plan, the sections of a form are phrases.
+
         Raises:
             ParameterError: one is behind the last bar.
         """
-        end = self.end_time(prompt)
-        ends = [(bar * prompt.bar_length, kind) for bar, kind in self.piece.cadences]
+        piece, end, length = self.piece, self.end_time(prompt), prompt.bar_length
+        ends = [(bar * length, kind) for bar, kind in piece.cadences]
         if end is not None and ends and ends[-1][0] > end:
-            expected = f"expected bars up to {end // prompt.bar_length}, the last one"
-            raise ParameterError("cadence", self.piece.ending, expected)
+            expected = f"expected bars up to {end // length}, the last one"
+            raise ParameterError("cadence", piece.ending, expected)
+        if end is not None and piece.form is not None and not ends:
+            section = piece.section_bars * length
+            ends = [(step, FULL) for step in range(section, end + 1, section)]
         if self.closes and end is not None:
             ends = [each for each in ends if each[0] < end] + [(end, PIECE)]
         return np.array(ends, np.int64).reshape(-1, 2)

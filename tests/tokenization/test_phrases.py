@@ -153,6 +153,8 @@ def test_a_plan_is_read_and_wrong_ones_are_refused():
     assert request.planned_ends(prompt).tolist() == [list(end) for end in ends]
     assert request.closes
     assert not GenerationRequest.of(cadence="half@8").closes
+    sections = GenerationRequest.of(form="AABA", section_bars=8, bars=16).planned_ends(prompt)
+    assert sections.tolist() == [[8 * 48, FULL], [16 * 48, FULL]]
     with pytest.raises(ParameterError, match="up to 16"):
         GenerationRequest.of(cadence="half@17", bars=12).planned_ends(prompt)
     for wrong in ("half@0", "half", "perfect@8", "close,half@8", "half@8;full@16"):
