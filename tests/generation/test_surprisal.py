@@ -86,11 +86,17 @@ def test_each_voice_of_a_chorale_is_a_note_and_what_is_left_out_is_said():
 
 def test_a_model_of_the_package_scores_a_piece_and_its_parts(tmp_path):
     model = musicgen.load("bach-chorales")
-    rows = [(i, 1, pitch) for i, pitch in enumerate((67, 67, 69, 71, 72, 71, 69, 67))]
-    tune = piece(*rows, name="Soprano")
-    found = model.score(tune)
-    wrong = piece(*rows[:4], (4, 1, 73), *rows[5:], name="Soprano")
-    assert model.score(wrong).nats.mean() > found.nats.mean()
+    voices = {"Soprano": (72, 72, 71, 72), "Alto": (67, 69, 67, 67)}
+    voices |= {"Tenor": (64, 65, 62, 64), "Bass": (48, 53, 55, 48)}
+
+    def chords(soprano):
+        """Four chords, I IV V I in C, with another soprano."""
+        parts = voices | {"Soprano": soprano}
+        rows = {name: [(i, 1, pitch) for i, pitch in enumerate(x)] for name, x in parts.items()}
+        return Score(BEAT, [piece(*rows[name], name=name).tracks[0] for name in rows])
+
+    tune = chords(voices["Soprano"])
+    assert model.score(chords((72, 73, 71, 72))).nats.mean() > model.score(tune).nats.mean()
     tokens = model.tokenizer.encode(tune)
     ids = torch.from_numpy(tokens)[None]
     logits = model.model(ids)  # its coordinates are those of the tokens
