@@ -1,6 +1,10 @@
-"""Measure gaps of four bars with and without what follows them, on composers kept back.
+"""Measure gaps of four bars with and without what follows them, on music kept back.
 
     python -m benchmarks.gaps --lieder FOLDER --polish FOLDER [--quartets FOLDER] [--model MODEL]
+    python -m benchmarks.gaps --model bach-chorales
+
+Songs and piano pieces by composers who are not in the training set, any string quartets, or with
+bach-chorales gaps of two bars after four in held-out chorales, with four bars behind.
 
 - `nats a note` of the original gap, bar lines and chords included: after its eight bars of past
   alone, with the eight bars that follow first, and with those of another piece.
@@ -25,7 +29,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,6 +40,7 @@ from torch.nn import functional as F
 import musicgen
 from benchmarks import measure
 from benchmarks.songs import key_of
+from musicgen.data.corpora import BachChorales
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.files import write_bytes
 from musicgen.generation.model import MusicModel
@@ -44,13 +49,22 @@ from musicgen.metrics.repeated_bars import bar_notes
 from musicgen.midi import Score, pitched_notes, read
 from musicgen.midi.key import in_key_share
 from musicgen.package_data import CONF
+from musicgen.tokenization import Chorale
 from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.tokenization.coordinates import Coordinates
-from musicgen.tokenization.vocabulary import IntArray, within
+from musicgen.tokenization.vocabulary import IntArray
 
-PAST, GAP, FUTURE = 8, 4, 8  # bars
 APART, MOST = 24, 2  # bars from gap to gap of a piece, and gaps of a piece
+CHORALES = "chorales"
 Row = dict[str, Any]
+
+
+class Sizes(NamedTuple):
+    """How many bars there are before a gap, in it, and behind it."""
+
+    past: int = 8
+    gap: int = 4
+    future: int = 8
 
 
 @dataclass(frozen=True)
@@ -61,12 +75,13 @@ class Place:
     score: Score
     tokens: IntArray
     bar: int
+    sizes: Sizes
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--lieder", type=Path, required=True, help="folder of OpenScore Lieder")
-    parser.add_argument("--polish", type=Path, required=True, help="of humdrum-polish-scores")
+    parser.add_argument("--lieder", type=Path, help="folder of OpenScore Lieder")
+    parser.add_argument("--polish", type=Path, help="of humdrum-polish-scores")
     parser.add_argument("--model", default="songs-small", help="of the package, or a run")
     parser.add_argument("--quartets", type=Path, help="folder of OpenScore String Quartets")
     parser.add_argument("--pieces", type=int, default=20, help="of each kind")
@@ -77,7 +92,8 @@ def main() -> None:
     stored = json.loads(path.read_text())["rows"] if path.is_file() else []
     rows: list[Row] = [row for row in stored if row["model"] != name]
     for kind, scores in pieces(args).items():
-        found = [*places(model, scores)]
+        sizes = Sizes(4, 2, 4) if kind == CHORALES else Sizes()
+        found = [*places(model, scores, sizes)]
         print(f"{kind}: {len(found)} gaps in {len({place.piece for place in found})} pieces")
         filled = written(model, found, args.out / f"{name} {kind}.pickle")
         new = [*losses(model, found), *measures(model, found, filled), speed(model, found[:4])]
@@ -86,7 +102,12 @@ def main() -> None:
 
 
 def pieces(args: argparse.Namespace) -> dict[str, list[Score]]:
-    """Return the pieces by kind: those of the composers that songs-small is never trained on."""
+    """Return the pieces by kind: those that no model is trained on."""
+    if args.model == "bach-chorales":
+        chorales = BachChorales()
+        held_out = [piece for piece in chorales.pieces() if piece.split in ("val", "test")]
+        some = evenly_spaced(held_out, args.pieces)
+        return {CHORALES: [chorales.read_piece(piece) for piece in some]}
     settings = OmegaConf.load(CONF / "experiment/pretrained/songs_small.yaml")
     found: dict[str, list[Score]] = {}
     for name, folder in ("openscore_lieder", args.lieder), ("polish_piano", args.polish):
@@ -95,8 +116,8 @@ def pieces(args: argparse.Namespace) -> dict[str, list[Score]]:
         config.pop("defaults", None)
         corpus = instantiate(config)
         groups = settings.data.corpora[name].val_groups
-        held_out = [piece for piece in corpus.pieces() if piece.group in groups]
-        some = evenly_spaced(held_out, args.pieces)
+        by_others = [piece for piece in corpus.pieces() if piece.group in groups]
+        some = evenly_spaced(by_others, args.pieces)
         found[name] = [corpus.read_piece(piece) for piece in some]
     if args.quartets:
         paths = evenly_spaced(sorted(args.quartets.rglob("*.mxl")), args.pieces)
@@ -104,38 +125,49 @@ def pieces(args: argparse.Namespace) -> dict[str, list[Score]]:
     return found
 
 
-def places(model: MusicModel, scores: Sequence[Score]) -> Iterator[Place]:
+def places(model: MusicModel, scores: Sequence[Score], sizes: Sizes) -> Iterator[Place]:
     """Yield the gaps of pieces whose bars are those of the tokens. Notes begin in each gap."""
-    tokenizer = model.tokenizer
+    past, gap, future = sizes
     for number, score in enumerate(scores):
         tokens = encoded(model, score)
-        starts = tokenizer.bar_starts(tokens, 0)
-        same = len(starts) == len(score.bar_starts())  # else bars of the file were divided
-        bars = range(PAST, len(starts) - GAP - FUTURE, APART)[:MOST] if same else ()
-        for bar in bars:
-            place = Place(number, score, tokens, bar)
-            both = section(model, place, 0, GAP), section(model, place, GAP, 1)
-            if all(map(tokenizer.num_notes, both)):
+        whole = Place(number, score, tokens, 0, sizes)
+        num_bars = len(bar_lines(model, whole)) - 1
+        same = num_bars == len(score.bar_starts())  # else bars of the file were divided
+        for bar in range(past, num_bars - gap - future, APART)[:MOST] if same else ():
+            place = replace(whole, bar=bar)
+            both = section(model, place, 0, gap), section(model, place, gap, 1)
+            if all(map(model.tokenizer.num_notes, both)):
                 yield place
+
+
+def bar_lines(model: MusicModel, place: Place) -> IntArray:
+    """Return the index of the first token of each bar, and of the end. [num_bars + 1]"""
+    tokenizer, tokens = model.tokenizer, place.tokens
+    starts = tokenizer.crops.starts(tokens, bar_length=tokenizer.bar_length(place.score))[:, 0]
+    return np.append(starts + isinstance(tokenizer, Chorale), len(tokens))  # there, behind BOS
 
 
 def section(model: MusicModel, place: Place, first: int, bars: int) -> IntArray:
     """Return the ids of some bars, counted from the gap."""
-    lines = np.flatnonzero(within(place.tokens, model.tokenizer.families["Bar"]))
-    lines = np.append(lines, len(place.tokens))
+    lines = bar_lines(model, place)
     return place.tokens[lines[place.bar + first] : lines[place.bar + first + bars]]
 
 
 def past_of(model: MusicModel, place: Place) -> IntArray:
     """Return the ids of the bars before the gap, with the values in force in the first one."""
-    crops: Any = model.tokenizer.crops
-    before = section(model, place, -place.bar, place.bar - PAST)
-    return np.asarray(crops.with_header(section(model, place, -PAST, PAST), before))
+    crops, bar_length = model.tokenizer.crops, model.tokenizer.bar_length(place.score)
+    before = place.tokens[: bar_lines(model, place)[place.bar]]
+    starts = crops.starts(before, bar_length=bar_length)[place.bar - place.sizes.past :]
+    return crops.crop(before, starts, len(before))
 
 
 def future_of(model: MusicModel, place: Place) -> IntArray:
     tokenizer: Any = model.tokenizer
-    return np.asarray(tokenizer.future(place.tokens, place.bar + GAP, None))
+    if isinstance(tokenizer, Chorale):
+        bars = section(model, place, place.sizes.gap, place.sizes.future)
+        future, now = tokenizer.families["Gap"]
+        return np.concatenate([[future], bars, [now]])
+    return np.asarray(tokenizer.future(place.tokens, place.bar + place.sizes.gap, None))
 
 
 def nats(model: MusicModel, before: IntArray, of: IntArray, end: int | None = None) -> float:
@@ -159,11 +191,10 @@ def losses(model: MusicModel, found: Sequence[Place]) -> Iterator[Row]:
     """Yield the nats a note of the original gaps by what the model reads."""
     values: dict[str, list[float]] = {"past alone": [], "its future": [], "another's future": []}
     for number, place in enumerate(found):
-        past, gap = past_of(model, place), section(model, place, 0, GAP)
+        past, gap = past_of(model, place), section(model, place, 0, place.sizes.gap)
         order = [*found[number + 1 :], *found[:number]]
         other = next(x for x in order if x.piece != place.piece)
-        lengths = model.tokenizer.times(np.concatenate([past, gap, gap[:1]]))
-        end = int(lengths[-1])
+        end = int(model.tokenizer.times(np.concatenate([past, gap, gap[:1]]))[-1])
         for way, ids in (
             ("past alone", past),
             ("its future", np.concatenate([future_of(model, place), past])),
@@ -179,7 +210,7 @@ def written(model: MusicModel, found: Sequence[Place], path: Path) -> list[Score
     if not path.is_file():
         done: list[Score] = []
         for number, place in enumerate(found):
-            bars = f"{place.bar + 1}-{place.bar + GAP}"
+            bars = f"{place.bar + 1}-{place.bar + place.sizes.gap}"
             (piece,) = model.generate(place.score, rewrite=bars, seed=number)
             done.append(piece.midi_file().score)
         write_bytes(path, pickle.dumps(done))
@@ -195,19 +226,19 @@ def measures(model: MusicModel, found: Sequence[Place], filled: Sequence[Score])
     in_key: dict[str, list[float]] = {"original": [], "filled": []}
     density: list[float] = []
     for place, score in zip(found, filled, strict=True):
-        new = encoded(model, score)
+        new, (_, num_bars, num_behind) = encoded(model, score), place.sizes
         for way, tokens in (("original", place.tokens), ("filled", new)):
-            gap = section(model, replace(place, tokens=tokens), 0, GAP)
+            gap = section(model, replace(place, tokens=tokens), 0, num_bars)
             before = np.concatenate([past_of(model, place), gap])
-            next_bars[way].append(nats(model, before, section(model, place, GAP, 1)))
+            next_bars[way].append(nats(model, before, section(model, place, num_bars, 1)))
         starts = np.append(place.score.bar_starts(), place.score.end)
-        a, b, c = (int(starts[place.bar + x]) for x in (0, GAP, GAP + FUTURE))
+        a, b, c = (int(starts[place.bar + x]) for x in (0, num_bars, num_bars + num_behind))
         sides = {"original": place.score, "filled": score}
         own, music = place.score.clip(a, b), score.clip(a, b)
         for name, value in compared(own, music).items():
             values.setdefault(name, []).append(value)
         for way, each in sides.items():
-            copies[way].append(copied(each.clip(a, c), GAP))
+            copies[way].append(copied(each.clip(a, c), num_bars))
             in_key[way].append(in_key_share(each.clip(a, b), key_of(place.score)))
         density.append(music.num_notes / max(1, own.num_notes))
     for way, nats_of_bars in next_bars.items():
@@ -224,9 +255,9 @@ def speed(model: MusicModel, found: Sequence[Place]) -> Row:
     """Return the tokens a second of filled gaps, as a multiple of those of continuations."""
     ratios = []
     for place in found:
-        gap = {"rewrite": f"{place.bar + 1}-{place.bar + GAP}"}
-        rates = []
-        for options in gap, {"prompt_bars": place.bar, "bars": GAP}:
+        size, rates = place.sizes.gap, []
+        gap = {"rewrite": f"{place.bar + 1}-{place.bar + size}"}
+        for options in gap, {"prompt_bars": place.bar, "bars": size}:
             start = time.perf_counter()
             (piece,) = model.generate(place.score, **options)
             rates.append(piece.num_new_tokens / (time.perf_counter() - start))
@@ -271,7 +302,7 @@ def copied(music: Score, gap: int) -> float:
     events = bar_notes(music)
     bars = [
         frozenset(map(tuple, events[events[:, 0] == bar][:, 1:3].tolist()))
-        for bar in range(gap + FUTURE)
+        for bar in range(int(events[:, 0].max(initial=0)) + 1)
     ]
     return mean_of_valid(
         np.array([float(bar in bars[gap:]) if bar else np.nan for bar in bars[:gap]])

@@ -154,11 +154,12 @@ class PartOrders(InBars):
         bars = self._split_bars(self.lead(self.encode(replace(score, tracks=tracks)), leads)[:-1])
         whole = self.encode(score)[:-1]
         whole_bars = self._split_bars(self._in_order(whole, leads))
-        # Keys, and where phrases end, are those of all parts.
-        bars = [self._with_header(*both) for both in zip(bars, whole_bars, strict=False)]
         last = len(whole_bars) if end is None else int(np.searchsorted(lines, stop))
         bar_tokens = self.families["Bar"].start + signatures
         bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
+        # Keys, and where phrases end, are those of all parts.
+        others = whole_bars + bars[len(whole_bars) :]
+        bars = [self._with_header(*both) for both in zip(bars, others, strict=False)]
         ids = self.future(whole, last, leads).tolist()
         gap_end = int(stop) if ids else None
         for bar, line in zip(bars[:last], lines.tolist(), strict=False):

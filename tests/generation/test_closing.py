@@ -215,8 +215,8 @@ def test_the_probability_of_late_notes_goes_to_the_end_in_the_last_bar_alone():
 
 def piece(**settings):
     given = {"progression": None, "ending": "close", "key": "C", "tonic": None} | settings
-    request = SimpleNamespace(piece=SimpleNamespace(**given), end_time=lambda prompt: 64)
-    return SimpleNamespace(request=request)
+    asked = SimpleNamespace(**given, is_closed=given["ending"] == "close")
+    return SimpleNamespace(request=SimpleNamespace(piece=asked, end_time=lambda prompt: 64))
 
 
 def kept(score, span=(0, np.inf), progression=()):
@@ -271,7 +271,7 @@ def test_a_new_piece_ends_with_its_dominant_and_tonic():
     request.piece.tonic = None  # a continuation that closes
     request.end_time = lambda prompt: 64
     assert chords(request) == [[48, c]]
-    request.piece.ending = "open"
+    request.piece.is_closed = False
     request.progression = lambda prompt: np.array([[0, 5]])
     assert chords(request) == [[0, 5]]
 

@@ -21,7 +21,7 @@ from musicgen.midi import (
     notes_from,
 )
 from musicgen.random import NoiseKey
-from musicgen.report.html import score_payload
+from musicgen.report.html import Kept, score_payload
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.voices import VOICES
 from tests.generation.builders import music_model
@@ -211,7 +211,7 @@ def test_of_a_song_only_the_parts_and_bars_asked_for_are_written(options, bars):
     assert piece.new_score.num_notes == len(others)
     given = piece.prompt.kept.conditioning.ids[:-1]  # without the bar that would follow
     assert piece.num_new_tokens == len(piece.tokens) - (given >= 0).sum()
-    told_apart = score_payload(file, 0, kept=piece.prompt.kept.unchanged)["tracks"]
+    told_apart = score_payload(file, 0, kept=Kept(piece.prompt.kept.unchanged))["tracks"]
     assert sum(track["kept"].count(0) for track in told_apart) == len(others)
     # The bars are the file's, and so are the chords that were asked for.
     lines = SONGS.bar_starts(piece.tokens, 36).tolist()

@@ -80,5 +80,5 @@ def test_an_interrupted_run_has_no_traceback_in_its_log(run, tmp_path, how):
         run("stopped", *SHORT, stop(4, how))
     lines = (tmp_path / "stopped/train.log").read_text().splitlines()
     assert lines[-1].endswith(" interrupted")
-    assert "to continue: python train.py resume=" in lines[-2]
+    assert " to continue: " in lines[-2]
     assert not any("Traceback" in line for line in lines)
