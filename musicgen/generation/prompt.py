@@ -196,7 +196,8 @@ def empty_prompt(
     tokens = tokenizer.start_tokens()
     markers = [] if first_chord is None else [Marker(0, CHORDS[first_chord])]
     if markers or keys or (tempo is not None and tokenizer.families.get("Tempo")):
-        tokens = tokenizer.until_end(tokenizer.encode(replace(score, markers=markers)))
+        encoded = tokenizer.encode(replace(score, markers=markers))
+        tokens = tokenizer.beginning(tokenizer.until_end(encoded))
     source, summary = Source(NEW_PIECE, tempo=tempo), QuantizationSummary()
     bar_length = tokenizer.bar_length(score)
     return Prompt(tokenizer, tokens, Boundary(), bar_length, score, score, summary, source)

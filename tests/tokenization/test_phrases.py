@@ -9,6 +9,7 @@ import pytest
 from musicgen.composer import compose_song
 from musicgen.errors import ParameterError
 from musicgen.generation.constraints import ConstrainedGrammar
+from musicgen.generation.prompt import empty_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.midi import KeySignature, Marker, Score, Track, notes_from
 from musicgen.midi.score import DOUBLE_BAR, FERMATA
@@ -127,6 +128,21 @@ def test_a_prompt_has_no_counts_of_bars_behind_it():
     assert counts(SONGS, SONGS.beginning(tokens[: lines[3]])) == [None] * 3
     found = counts(SONGS, SONGS.beginning(tokens[: lines[5]]))
     assert found == [None, None, "full_2", "full_1", None]
+
+
+def test_a_new_piece_with_a_key_has_no_counts():
+    prompt = empty_prompt(SONGS, keys=[KeySignature(0, 3, True)], first_chord=0)
+    found = [SONGS.vocabulary.token(token) for token in prompt.tokens.tolist()]
+    assert found == ["Bar_4/4", "Key_3m", "Part_Chords", "Beat_0", "Chord_C_+"]
+
+
+@pytest.mark.parametrize("span", [(0, None), (4 * BAR, 8 * BAR)])
+def test_bars_without_kept_notes_have_the_counts_of_all_parts(span):
+    score = tune("Voice", range(8))
+    score.tracks[1].notes = notes_from([(BAR * i, BAR, 48, 80) for i in range(8)])
+    start, end = span
+    kept = SONGS.keep_parts(score, [] if end else ["voice"], start, end, ["piano"] if end else [])
+    assert counts(SONGS, kept.ids[kept.ids >= 0])[:8] == counts(SONGS, SONGS.encode(score))
 
 
 def test_the_bars_before_planned_ends_have_their_counts_and_others_none():

@@ -36,6 +36,7 @@ WORKER_SCRIPTS = (
     "midi_writer",
     "quantization",
     "chords",
+    "phrases",
     "progression",
     "sampling",
     "grammar",

@@ -24,7 +24,7 @@ from musicgen.midi.key import (
     key_fits,
     spelling,
 )
-from musicgen.midi.score import DEFAULT_TEMPO, PITCH_CLASSES
+from musicgen.midi.score import DEFAULT_TEMPO, DOUBLE_BAR, FERMATA, PITCH_CLASSES
 from musicgen.report.html import CHORD_SUFFIXES, track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
 from musicgen.tokenization.augmentation import tritone
@@ -36,7 +36,9 @@ from musicgen.tokenization.chords import CHORDS, chord_index
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.gaps import FUTURE_BARS
 from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS
+from musicgen.tokenization.phrases import COUNTS
 from musicgen.tokenization.quantization import bin_edges
+from musicgen.tokenization.songs import TUNE
 from musicgen.tokenization.voices import NUM_VOICES, SILENCE, VOICE_CENTRES
 from musicgen.tokenization.whole_bars import COMMON_TIME, MAX_EMPTY_BARS
 
@@ -51,6 +53,10 @@ def constants() -> dict[str, Any]:
         "tempo": DEFAULT_TEMPO,  # quarters a minute, for a MIDI file without tempi
         "timeSignature": COMMON_TIME,  # for a MIDI file without time signatures
         "noteNames": PITCH_CLASSES,
+        "fermata": FERMATA,  # the texts of markers where phrases end
+        "doubleBar": DOUBLE_BAR,
+        "tune": TUNE,  # the name of the part whose rests end phrases
+        "leftCounts": COUNTS.tolist(),  # of bars to the ends of phrases, of each kind of end
         "chordSpellings": CHORD_SPELLINGS,  # of chords that people type, by quality
         "noChords": NO_CHORDS,  # what they type for none
         "keys": fifths_of_keys(),

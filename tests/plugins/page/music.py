@@ -39,6 +39,7 @@ TOKENIZERS = {
     "remi plain": REMI(tempo_bins=None, positions_per_beat=6),
     "songs": frozen_tokenizers()["songs"],
     "songs of a band": Songs(**BAND),
+    "songs with phrases": Songs(**frozen_tokenizers()["songs"].settings() | {"phrases": True}),
     "chorale": Chorale(lead_probability=0.5),
     "chorale short": Chorale(max_beats=12),
 }

@@ -65,7 +65,7 @@ def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):
     assert np.array_equal(tokenizer.decode(part).tracks[0].notes, expected.notes)
 
 
-@pytest.mark.parametrize("name", ["songs", "songs of a band"])
+@pytest.mark.parametrize("name", ["songs", "songs of a band", "songs with phrases"])
 def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     tokenizer, rng = TOKENIZERS[name], np.random.default_rng(3)
     rows = [(240 * i + 7, 200, int(rng.choice([60, 62, 64, 67])), 80) for i in range(2, 40)]

@@ -70,16 +70,18 @@ def kept_by_python(tokenizer, tokens, gap):
     return tokenizer.keep_parts(score, [], first, end, names)
 
 
-@pytest.mark.parametrize("has_marks", [True, False])
+@pytest.mark.parametrize("name", ["gaps", "songs", "songs with phrases", "gaps with phrases"])
 @pytest.mark.parametrize(
     ("bars", "parts", "keeps_chords"),
     [((2, 4), [0, 1, 3], True), ((0, 3), [3], True), ((4, 5), [0, 1, 2, 3, 6], False)],
 )
 def test_a_gap_has_the_tokens_masks_and_positions_of_python(
-    bars, parts, keeps_chords, has_marks, tmp_path, monkeypatch
+    bars, parts, keeps_chords, name, tmp_path, monkeypatch
 ):
-    monkeypatch.setitem(TOKENIZERS, "gaps", GAPS)
-    name = "gaps" if has_marks else "songs"
+    has_marks = name.startswith("gaps")
+    if has_marks:
+        settings = TOKENIZERS[name.replace("gaps", "songs")].settings()
+        monkeypatch.setitem(TOKENIZERS, name, Songs(**settings | {"gap_probability": 0.5}))
     tokenizer, score = TOKENIZERS[name], compose_song(5, 0)
     lines = [*range(0, 49 * 13, 48)]
     gap = {

@@ -6,8 +6,8 @@ import pytest
 from musicgen.errors import ParameterError
 from musicgen.generation.decoder import form_biases
 from musicgen.generation.prompt import empty_prompt
+from musicgen.generation.request import PieceParams
 from musicgen.midi import KeySignature
-from musicgen.midi.key import key_fifths
 from musicgen.tokenization.chords import parse_progression, schedule
 from tests.plugins.page.music import TOKENIZERS, run_tokenizer
 from tests.plugins.page.node import needs_node, run_worker
@@ -20,6 +20,10 @@ PROGRESSIONS = [
     *("A_m7 E+ Gø", "(Am7) Fm6 B°7", "H", "C x", "|", "Am7 | | D"),
 ]
 KEYS = ["C", "Eb", "F#m", "-3", "H", "c"]
+
+
+def key_signatures(text):
+    return [[*each] for each in PieceParams(key=text).key_signatures]
 
 
 def answer(read, text):
@@ -37,17 +41,17 @@ def test_chords_and_keys_are_read_as_in_python(name, tmp_path):
           catch (error) { if (!(error instanceof UserError)) throw error; return "refused"; }
         };
         return [data.progressions.map((text) => answer(parseProgression, text)),
-          data.keys.map((text) => answer(keyFifths, text)),
-          data.bars.map((bars) => scheduleChords(bars, data.lines)), parseProgression(" ", tokenizer), keyFifths("")];
+          data.keys.map((text) => answer(keySignatures, text)),
+          data.bars.map((bars) => scheduleChords(bars, data.lines)), parseProgression(" ", tokenizer), keySignatures("")];
     """
     lines, bars = [7, 20, 30, 45, 60], [[[3], [5, 5, 9], [5]], [[1, 2]]]
     data = {"progressions": PROGRESSIONS, "keys": KEYS, "lines": lines, "bars": bars}
     progressions, keys, schedules, no_chords, no_key = run_tokenizer(tmp_path, name, body, **data)
     assert progressions == [answer(parse_progression, text) for text in PROGRESSIONS]
     assert progressions.count("refused") == 3
-    assert keys == [answer(key_fifths, text) for text in KEYS]
+    assert keys == [answer(key_signatures, text) for text in KEYS]
     assert schedules == [schedule(each, lines).tolist() for each in bars]
-    assert no_chords is no_key is None
+    assert (no_chords, no_key) == (None, [])
 
 
 def test_chords_of_one_continuation_do_not_bind_the_next(tmp_path):

@@ -17,6 +17,7 @@ from musicgen.tokenization import REMI
 from musicgen.tokenization.bar_constraints import (
     FixedTempo,
     FixedTimeSignature,
+    PlannedEnds,
     REMIChords,
     SongsChords,
 )
@@ -69,6 +70,10 @@ def random_walk(tokenizer, rng, number: int) -> dict:
     start, limit = np.array([options["notBefore"]]), options["limit"]
     may_end = np.array([0 if options["end"] else NEVER])
     limit = None if limit is None else np.array([limit])
+    if tokenizer.families.get("Left") and number % 2:
+        options["plan"] = [[each, int(rng.integers(3))] for each in (144, 336, 576)][: number // 2]
+        plan = np.array(options["plan"], np.int64).reshape(-1, 2)
+        constraints.append(PlannedEnds(grammar, [plan]))
     constraints += end_constraints(grammar, start, may_end, limit)
     grammar = ConstrainedGrammar(grammar, constraints)
     state = grammar.start([np.empty(0, np.int64)])
@@ -98,6 +103,7 @@ def test_masks_and_coordinates_of_random_walks(name, tmp_path):
           grammar.fixTempo(walk.tempo);
           grammar.fixTimeSignature(walk.metre);
           grammar.forbidParallels(walk.avoidParallels);
+          if (walk.plan) grammar.planEnds(walk.plan);
           if (walk.progression) grammar.followProgression(walk.progression);
           if (walk.limit) grammar.limit = Math.min(grammar.limit, walk.limit);
           const mask = new Uint8Array(tokenizer.size);
@@ -232,7 +238,7 @@ def test_chords_are_spelled_as_in_python(tmp_path):
     found = run_tokenizer(tmp_path, "remi", body, files=files, texts=texts)
     for song, (keys, markers) in zip(songs, found, strict=True):
         names = note_names(song) or PITCH_CLASSES
-        assert keys == [[each.tick, each.fifths] for each in song.key_signatures]
+        assert keys == [[*each] for each in song.key_signatures]
         assert markers == [spelled(text, names) for text in texts]
     assert len({markers[0] for _, markers in found}) == 2  # A#_m7 and Bb_m7
 

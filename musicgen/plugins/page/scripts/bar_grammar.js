@@ -1,7 +1,7 @@
 // The grammar of REMI and Songs for one sequence, as musicgen/tokenization/remi/grammar.py and
 // songs/grammar.py have it for a batch.
 
-const HEADER_FAMILIES = ["Bar", "Key", "Tempo", "EOS"]; // which are not written to a kept part
+const HEADER_FAMILIES = ["Bar", "Left", "Key", "Tempo", "EOS"]; // which are not written to a kept part
 
 class BarGrammar extends Grammar {
   constructor(tokenizer) {
@@ -18,6 +18,7 @@ class BarGrammar extends Grammar {
     this.chordsAllowed = true;
     this.hasChords = false; // whether the part of chords has begun in this bar
     this.progression = null; // [grid step, chord], and at last an end that no piece reaches
+    this.plan = null; // [grid step, kind] of ends of phrases and of the piece; null: any
     this.tempoFixed = this.timeSignatureFixed = false;
     this.orders = [...Array(2 ** numParts).keys()]; // sets of parts, as bits, that may come first
     this.isTarget = Array(numParts).fill(true);
@@ -54,6 +55,16 @@ class BarGrammar extends Grammar {
     this.progression = progression && [...progression, [NO_LIMIT, -1]];
   }
 
+  /**
+   * Let phrases and the piece end where a plan says; after it they end as the model likes, but the
+   * piece goes on. PlannedEnds in musicgen/tokenization/bar_constraints.py.
+   *
+   * @param plan [grid step, kind] of each end, ascending
+   */
+  planEnds(plan) {
+    this.plan = plan;
+  }
+
   fixTempo(isFixed) {
     this.tempoFixed = isFixed;
   }
@@ -79,7 +90,7 @@ class BarGrammar extends Grammar {
     const last = this.last === this.pad || family === "Gap" ? "" : family;
     const needsKey = tokenizer.count("Key") && this.key < 0 && this.numBars;
     for (const family of tokenizer.followers[last]) {
-      if (needsKey && family !== "Key") continue;
+      if (needsKey && family !== "Key" && family !== "Left") continue;
       const isTarget =
         family === "Part" || (this.isTarget[this.part] && !HEADER_FAMILIES.includes(family));
       const [first, stop] = tokenizer.families[family];
@@ -90,6 +101,22 @@ class BarGrammar extends Grammar {
       }
     }
     if (this.progression) this.restrictToProgression(mask, last);
+    if (this.plan && last === "Bar" && tokenizer.count("Left")) this.restrictToPlan(mask);
+  }
+
+  /** Leave the count of bars that the plan has for this one, if it has one. */
+  restrictToPlan(mask) {
+    const { barStart, barEnd } = this;
+    const [first, stop] = this.tokenizer.families.Left;
+    const end = this.plan.find(([step]) => step >= barEnd);
+    const isAllowed = (token) => {
+      const [count, kind] = countOf(token - first);
+      if (!end) return kind !== PIECE;
+      return kind === end[1] && count * (barEnd - barStart) === end[0] - barStart;
+    };
+    const tokens = Array.from({ length: stop - first }, (_, rank) => first + rank);
+    if (end && tokens.some(isAllowed)) mask.fill(0, 0, first).fill(0, stop);
+    for (const token of tokens) if (!isAllowed(token)) mask[token] = 0;
   }
 
   /** Return when the progression changes the chord next from a time on, and to which. */

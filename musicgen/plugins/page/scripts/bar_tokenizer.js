@@ -20,7 +20,8 @@ class BarTokenizer {
 
   /** Return the number of tokens of a family. */
   count(family) {
-    return this.families[family][1] - this.families[family][0];
+    const [first, stop] = this.families[family] ?? [0, 0];
+    return stop - first;
   }
 
   /** Return the family of a token. */
@@ -106,7 +107,12 @@ class BarTokenizer {
   fromBar(tokens, bar) {
     const { families, header } = this;
     const first = this.barsIn(tokens)[bar];
-    const [before, [begin, ...rest]] = [tokens.slice(0, first), tokens.slice(first)];
+    const opening = first + (within(tokens[first + 1], families.Left ?? [0, 0]) ? 2 : 1);
+    const [before, begin, rest] = [
+      tokens.slice(0, first),
+      tokens.slice(first, opening),
+      tokens.slice(opening),
+    ];
     const fixed = { Part: families.Part[1] - 1, Beat: families.Beat[0] };
     const isOf = (token, name) =>
       name in fixed ? token === fixed[name] : within(token, families[name]);
@@ -118,7 +124,7 @@ class BarTokenizer {
       else if (inForce.length || rest.slice(0, end).includes(fixed[name]))
         inForce.unshift(fixed[name]);
     }
-    return [begin, ...inForce, ...rest.slice(end)];
+    return [...begin, ...inForce, ...rest.slice(end)];
   }
 
   // Encoding
@@ -175,16 +181,27 @@ class BarTokenizer {
       const inside = values.map(([tick, value]) => [step(tick), value]).filter(isInside);
       return findChanges(inside.map(([time, value]) => [timeOfChange(time), value]));
     };
-    const events = this.#noteEvents(this.notesOf(score, isInside));
+    const notes = this.notesOf(score, isInside);
+    const events = this.#noteEvents(notes);
     const atSteps = chords.map(([tick, chord]) => [step(tick), chord]);
-    events.push(...this.#chordEvents(findChanges(atSteps.filter(isInside))));
+    const newChords = findChanges(atSteps.filter(isInside));
+    events.push(...this.#chordEvents(newChords));
     if (this.tempi) {
       const tempi = changes(score.tempos.map(([tick, bpm]) => [tick, binOf(bpm, this.tempi)]));
       events.push(...this.#tempoEvents(tempi));
     }
-    if (this.count("Key") && (events.length || score.keys?.length)) {
-      const keys = score.keys?.length ? score.keys : [[0, findFifths(score, this) ?? 0]];
-      events.push(...this.#keyEvents(changes(keys)));
+    // The first key is of the beginning.
+    const keys = this.count("Key") ? changes(keysOf(score, this)) : [];
+    if (keys.length) keys[0] = [0, keys[0][1]];
+    else if (this.count("Key") && events.length) {
+      keys.push([0, keyIndex(findKey(score, this) ?? { fifths: 0 }, this)]);
+    }
+    events.push(...this.#keyEvents(keys));
+    const numBars = 1 + greatest(events.map(({ time }) => barOf(time)));
+    if (this.count("Left") && events.length) {
+      const known = { notes, keys, chords: newChords, barOf, numBars };
+      const left = leftOf(score, this, known);
+      events.push(...this.#leftEvents(left.map(([bar, rank]) => [bars[bar][0], rank])));
     }
     return this.#tokensOf(
       events.map((event) => ({ bar: barOf(event.time), ...event })),
@@ -231,11 +248,15 @@ class BarTokenizer {
     }));
   }
 
-  /** The first key is of the beginning. */
   #keyEvents(keys) {
-    return keys.map(([time, fifths], i) => {
-      const key = (fifths - this.firstKey + 12) % 12;
-      return { time: i && time, place: -3, rank: 0, tokens: [this.families.Key[0] + key] };
+    return keys.map(([time, key]) => {
+      return { time, place: -3, rank: 0, tokens: [this.families.Key[0] + key] };
+    });
+  }
+
+  #leftEvents(left) {
+    return left.map(([time, rank]) => {
+      return { time, place: -4, rank: 0, tokens: [this.families.Left[0] + rank] };
     });
   }
 
@@ -279,7 +300,7 @@ class BarTokenizer {
     this.times(tokens).forEach((time, i) => {
       const [family, rank, tick] = [this.family(tokens[i]), this.rank(tokens[i]), time * step];
       if (family === "Bar") signatures.push([tick, rank]);
-      else if (family === "Key") keys.push([tick, rank + this.firstKey]);
+      else if (family === "Key") keys.push([tick, (rank % 12) + this.firstKey, rank >= 12]);
       else if (family === "Tempo") tempos.push([tick, this.tempi.values[rank]]);
       else if (family === "Chord") markers.push([tick, this.chordNames[rank]]);
       else if (family === "Part") track = tracks[rank];
@@ -338,12 +359,12 @@ class BarTokenizer {
       notes: part === kept ? melodyNotes : [],
     }));
     const melodyTokens = this.encode({ ...score, tracks }, []).slice(0, -1);
-    const melodyBars = this.barsIn(melodyTokens);
+    const melodyBars = splitBars(this, melodyTokens);
+    const whole = others.length ? score : { ...score, tracks };
+    const wholeBars = splitBars(this, this.encode(whole, []).slice(0, -1));
     const bars = this.barsIn(tokens).map((i) => tokens[i]);
     const conditioning = bars.flatMap((bar, i) => {
-      const inBar =
-        i < melodyBars.length ? melodyTokens.slice(melodyBars[i] + 1, melodyBars[i + 1]) : [];
-      return [bar, ...inBar, null];
+      return [...withHeader(this, melodyBars[i] ?? [bar], wholeBars[i]), null];
     });
     const endTime = bars.reduce((sum, bar) => sum + this.bar_lengths[bar - this.barTokens[0]], 0);
     const targets = others.length ? others : [1];

@@ -15,23 +15,32 @@ function chordEvents(score, { chordSource, chordIndices, recognition }) {
   return [...recognised, ...markers];
 }
 
-/** Return the sharps, or minus flats, of the key of notes, as find_key in midi/key.py; null without. */
-function findFifths(score, { keyFits }) {
+/**
+ * Return the key of notes, { fifths, minor }, as find_key in midi/key.py; null without.
+ *
+ * @param fifths a key signature, which limits the choice to its major and minor key; null: none
+ * @param isInside tells which notes count
+ */
+function findKey(score, { keyFits }, { fifths = null, isInside = () => true } = {}) {
   const weights = new Float64Array(12);
   for (const { isDrum, notes } of score.tracks) {
     if (isDrum) continue;
-    for (const [, duration, pitch] of notes) weights[pitch % 12] += duration;
+    for (const [, duration, pitch] of notes.filter(isInside)) weights[pitch % 12] += duration;
   }
   if (weights.every((weight) => weight === weights[0])) return null;
-  const fits = keyFits.map(([, profile]) =>
-    profile.reduce((sum, value, i) => sum + value * weights[i], 0),
-  );
-  return keyFits[fits.indexOf(greatest(fits))][0];
+  let [best, highest] = [null, -Infinity];
+  keyFits.forEach(([ofKey, profile], i) => {
+    const fit = profile.reduce((sum, value, i) => sum + value * weights[i], 0);
+    const isAsked = fifths === null || (ofKey - fifths) % 12 === 0;
+    if (isAsked && fit > highest)
+      [best, highest] = [{ fifths: ofKey, minor: 2 * i >= keyFits.length }, fit];
+  });
+  return best;
 }
 
 /** Return the names of the pitch classes by a key signature, else in the key of notes. */
 function noteNames(keys, score, tables) {
-  return tables.spellings[keys?.[0]?.[1] ?? findFifths(score, tables)];
+  return tables.spellings[keys?.[0]?.[1] ?? findKey(score, tables)?.fifths];
 }
 
 /** Return the marker of a chord, whose root has a name with a sharp, with other names of the notes. */

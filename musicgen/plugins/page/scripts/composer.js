@@ -11,7 +11,7 @@ class Composer {
   /** Begin a piece without music. */
   clear() {
     this.bpm = null; // the tempo that somebody chose for the piece
-    this.begin(emptyPrompt(this.tokenizer, null));
+    this.begin(emptyPrompt(this.tokenizer, []));
   }
 
   /** Begin with what makePrompt returns. */
@@ -114,12 +114,14 @@ class Composer {
     const random = randomNumbers(seed, take, start);
     const [temperature, filters] = model.split(params);
     model.form = form;
+    this.tokens = withoutEnd(this.tokenizer, this.tokens);
     yield* this.read(temperature);
     const numBars = Math.ceil((end - start) / prompt.barLength);
     const mostTokens = this.tokens.length + CONSTANTS.maxTokensPerBar * numBars;
     model.grammar.afterPrompt(prompt.tokens);
     const lines = Array.from({ length: numBars + 1 }, (_, i) => start + i * prompt.barLength);
     model.grammar.followProgression(progression && scheduleChords(progression, lines));
+    model.grammar.planEnds([]);
     model.grammar.fixTempo(fixTempo);
     model.grammar.fixTimeSignature(fixTimeSignature);
     model.grammar.forbidParallels(params.avoid_parallels);

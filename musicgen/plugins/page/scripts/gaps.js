@@ -74,6 +74,10 @@ function gapOf(tokenizer, tokens, { from, to, parts, progression, keepsChords })
   const known = encodeWith(tokenizer, { ...score, tracks }, [...before, ...inGap]);
   const chords = progression || keepsChords ? [...before.slice(-1), ...inGap] : [];
   const bars = splitBars(tokenizer, withPartsAhead(tokenizer, known, isAhead));
+  // Keys, and where phrases end, are those of all parts.
+  const after = old.filter(([time]) => time >= end);
+  const whole = encodeWith(tokenizer, score, [...before, ...inGap, ...after]);
+  const wholeBars = splitBars(tokenizer, whole);
   const barTokens = tokens.filter((token) => within(token, tokenizer.barTokens));
   const barToken = (bar) => barTokens[bar] ?? barTokens.at(-1);
   const conditioning = futureOf(tokenizer, encodeWith(tokenizer, score, old), last, isAhead);
@@ -81,7 +85,7 @@ function gapOf(tokenizer, tokens, { from, to, parts, progression, keepsChords })
   let firstNew = 0;
   for (let bar = 0; bar < last; bar++) {
     if (bar === first) firstNew = conditioning.length;
-    conditioning.push(...(bars[bar] ?? [barToken(bar)]));
+    conditioning.push(...withHeader(tokenizer, bars[bar] ?? [barToken(bar)], wholeBars[bar]));
     if (bar >= first) conditioning.push(null);
   }
   conditioning.push(barToken(last));

@@ -59,6 +59,8 @@ class Grammar {
   /** Let the chords be those of a progression: [grid step, index] of each. */
   followProgression() {}
 
+  planEnds() {}
+
   fixTempo() {}
 
   fixTimeSignature() {}

@@ -1,7 +1,7 @@
 // Scores from the bytes of standard MIDI files. A score has ticksPerBeat, tracks { name, program,
 // isDrum, notes: [onset, duration, pitch, velocity] }, tempos [tick, bpm], signatures [tick,
-// numerator, denominator], keys [tick, sharps or minus flats] and markers [tick, text]; times are
-// ticks.
+// numerator, denominator], keys [tick, sharps or minus flats, whether minor] and markers [tick, text];
+// times are ticks.
 
 const MAX_BYTES = 20e6;
 const LAST_TICK = 2 ** 31 - 1;
@@ -337,9 +337,9 @@ class TrackReader {
       const [numerator, power] = [content.byte(), content.byte()];
       if (numerator > 1 && power <= 6) score.signatures.push([time, numerator, 2 ** power]);
     }
-    if (kind === KEY_SIGNATURE && length >= 1) {
+    if (kind === KEY_SIGNATURE && length >= 2) {
       const fifths = (content.byte() << 24) >> 24; // of a signed byte
-      if (Math.abs(fifths) <= 7) score.keys.push([time, fifths]);
+      if (Math.abs(fifths) <= 7) score.keys.push([time, fifths, content.byte() === 1]);
     }
   }
 

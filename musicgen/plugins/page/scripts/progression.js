@@ -51,13 +51,13 @@ function scheduleChords(bars, lines) {
   return findChanges(changes);
 }
 
-/** Return the sharps, or minus flats, of a key such as Eb or F#m; null without any text. */
-function keyFifths(text) {
+/** Return the key signature, as scores have it, of a key such as Eb or F#m; none without any text. */
+function keySignatures(text) {
   const name = text.trim();
-  if (!name) return null;
+  if (!name) return [];
   if (!Object.hasOwn(CONSTANTS.keys, name))
     throw new UserError(`key=${name}: expected a key such as C, Eb, F#m, or fifths from -7`);
-  return CONSTANTS.keys[name];
+  return [[0, CONSTANTS.keys[name], name.endsWith("m")]];
 }
 
 /**

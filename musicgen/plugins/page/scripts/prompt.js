@@ -16,9 +16,8 @@ function makePrompt(tokenizer, score, maxBars) {
   const startTime = bars[first];
   const endTime = bars[last] - startTime + lastBar;
   const fromFirst = first ? tokenizer.fromBar(encoded, first, barLength) : encoded;
-  const tokens = tokensBefore(tokenizer, fromFirst, endTime).filter(
-    (token) => token !== tokenizer.eos,
-  );
+  const kept = tokensBefore(tokenizer, fromFirst, endTime);
+  const tokens = beginningOf(tokenizer, kept.filter((token) => token !== tokenizer.eos));
   const startTick = Math.round((startTime * score.ticksPerBeat) / tokenizer.stepsPerBeat);
   return {
     tokens,
@@ -31,14 +30,12 @@ function makePrompt(tokenizer, score, maxBars) {
   };
 }
 
-/** Return the prompt of a piece without music; fifths are those of its key, null without one. */
-function emptyPrompt(tokenizer, fifths) {
+/** Return the prompt of a piece without music, with its key signature if it has one. */
+function emptyPrompt(tokenizer, keys) {
   const { ticksPerBeat } = CONSTANTS;
-  const keys = fifths === null ? [] : [[0, fifths]];
   const frame = { ticksPerBeat, tracks: [], tempos: [], signatures: [], markers: [], keys };
-  const tokens = keys.length
-    ? tokenizer.encode(frame).filter((token) => token !== tokenizer.eos)
-    : tokenizer.startTokens;
+  const encoded = keys.length ? tokenizer.encode(frame) : tokenizer.startTokens;
+  const tokens = beginningOf(tokenizer, encoded.filter((token) => token !== tokenizer.eos));
   return { tokens, endTime: 0, barLength: tokenizer.barLength(frame), frame };
 }
 
@@ -111,7 +108,7 @@ function frameOf(score, start) {
     const after = events.filter(([tick]) => tick > start);
     return [...before, ...after].map(([tick, ...rest]) => [scale(tick), ...rest]);
   };
-  const keys = score.keys?.slice(0, 1).map(([, fifths]) => [0, fifths]);
+  const keys = score.keys?.slice(0, 1).map(([, ...key]) => [0, ...key]);
   return { tempos: from(score.tempos), signatures: from(score.signatures).slice(0, 1), keys };
 }
 

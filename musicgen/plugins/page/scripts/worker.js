@@ -104,12 +104,12 @@ class Session {
   write({ start, steps, settings }) {
     const { composer } = this;
     const progression = parseProgression(settings.chords ?? "", composer.tokenizer);
-    const fifths = keyFifths(settings.key ?? "");
+    const keys = keySignatures(settings.key ?? "");
     const numLags = composer.model.lagBias?.length ?? 0;
     const form = formBiases(settings.form ?? "", settings.sectionBars, numLags);
     this.remember();
     if (start !== undefined) composer.cut(start);
-    if (!composer.endTime) composer.begin(emptyPrompt(composer.tokenizer, fifths));
+    if (!composer.endTime) composer.begin(emptyPrompt(composer.tokenizer, keys));
     const end = composer.endTime + steps;
     this.planned = (end * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     const params = { ...this.sampling, temperature: settings.temperature };
