@@ -158,8 +158,7 @@ class PartOrders(InBars):
         bar_tokens = self.families["Bar"].start + signatures
         bars += [bar_tokens[i : i + 1] for i in range(len(bars), last)]
         # Keys, and where phrases end, are those of all parts.
-        headed = [self._with_header(*both) for both in zip(bars, whole_bars, strict=False)]
-        bars = headed + bars[len(headed) :]
+        bars[: len(whole_bars)] = map(self._with_header, bars, whole_bars)
         ids = self.future(whole, last, leads).tolist()
         gap_end = int(stop) if ids else None
         for bar, line in zip(bars[:last], lines.tolist(), strict=False):
