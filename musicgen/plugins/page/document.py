@@ -89,6 +89,11 @@ _SETTINGS = (
         '<label class="check"><input type="checkbox" id="fix-time-signature" checked>'
         " fix the time signature</label>",
     ),
+    (
+        "Left",
+        1,
+        '<label class="check"><input type="checkbox" id="close"> end in the last bar added</label>',
+    ),
 )
 _FORM = (
     '<label>Form<input type="text" id="form" placeholder="AABA"></label>\n'

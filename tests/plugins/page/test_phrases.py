@@ -126,10 +126,39 @@ def test_a_piece_that_goes_on_has_no_end(tmp_path):
     assert names(accompanied, "Left")[-1] == "Left_piece_1"
 
 
+def test_a_piece_ends_in_the_last_bar_that_is_added(tmp_path):
+    body = f"""
+        {SESSION}
+        const counts = () => session.composer.tokens.flatMap((token) =>
+          within(token, tokenizer.families.Bar) ? [null] : within(token, tokenizer.families.Left) ? [token] : []);
+        return (async () => {{
+          const closing = {{ ...settings, key: "C", closes: true }};
+          await send("compose", {{ bars: 6, settings: closing }});
+          const closed = counts();
+          await send("retake", {{ bars: 2, settings: {{ ...closing, take: 1 }} }});
+          const again = counts();
+          await send("compose", {{ bars: 3, settings }});
+          return {{ closed, again, goesOn: counts(), numBars: session.composer.numBars }};
+        }})();
+    """
+    found = run_tokenizer(tmp_path, NAME, body)
+    ends = {
+        name: [each and SONGS.vocabulary.token(each)[5:] for each in found[name]]
+        for name in ("closed", "again", "goesOn")
+    }
+    # The first bar is that of the key.
+    bars = [None, None, None, "piece_4", None, None, "piece_2", None, "piece_1"]
+    assert ends["closed"] == bars
+    assert ends["again"] == bars
+    assert not any("piece" in each for each in ends["goesOn"] if each)
+    assert found["numBars"] == 9
+
+
 def test_a_page_continues_a_song_with_the_tokens_of_python(tmp_path):
     model = music_model(SONGS, num_layers=1)
     model.content.describe = str
     model.save_page(tmp_path / "page.html")
+    assert 'id="close"' in (tmp_path / "page.html").read_text(encoding="utf-8")
     content, worker, weights = read_page(tmp_path / "page.html")
     score = song(1)
     body = f"""{worker}

@@ -104,24 +104,25 @@ class Composer {
    *
    * @param options seed and take, which decide the random numbers; end, musical time; form, nats that
    *   formBiases returns, or null; fixTempo,
-   *   fixTimeSignature; params of sampleToken, and avoid_parallels; progression, the chords of each
+   *   fixTimeSignature; closes, whether the bars count those left to the end, where the piece ends;
+   *   params of sampleToken, and avoid_parallels; progression, the chords of each
    *   bar that is added
    */
   *compose({ end, seed, take = 0, params, progression, form = null, ...fixed }) {
-    const { fixTempo = true, fixTimeSignature = true } = fixed;
+    const { fixTempo = true, fixTimeSignature = true, closes = false } = fixed;
     const { model, prompt } = this;
     const start = this.endTime;
     const random = randomNumbers(seed, take, start);
     const [temperature, filters] = model.split(params);
     model.form = form;
-    this.tokens = withoutEnd(this.tokenizer, this.tokens);
+    this.tokens = withEnd(this.tokenizer, this.tokens, closes ? end : null);
     yield* this.read(temperature);
     const numBars = Math.ceil((end - start) / prompt.barLength);
     const mostTokens = this.tokens.length + CONSTANTS.maxTokensPerBar * numBars;
     model.grammar.afterPrompt(prompt.tokens);
     const lines = Array.from({ length: numBars + 1 }, (_, i) => start + i * prompt.barLength);
     model.grammar.followProgression(progression && scheduleChords(progression, lines));
-    model.grammar.planEnds([]);
+    model.grammar.planEnds(closes ? [[end, PIECE]] : []);
     model.grammar.fixTempo(fixTempo);
     model.grammar.fixTimeSignature(fixTimeSignature);
     model.grammar.forbidParallels(params.avoid_parallels);

@@ -176,6 +176,7 @@ class Page {
       sectionBars: Math.max(1, Math.round(Number(byId("section-bars")?.value)) || 8),
       fixTempo: byId("fix-tempo")?.checked ?? true,
       fixTimeSignature: byId("fix-time-signature")?.checked ?? true,
+      closes: !this.isLive && (byId("close")?.checked ?? false),
     };
   }
 

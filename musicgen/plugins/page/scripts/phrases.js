@@ -95,10 +95,16 @@ function beginningOf(tokenizer, tokens) {
   });
 }
 
-/** Return tokens of a piece that goes on, without counts of the bars up to its end. */
-function withoutEnd({ families: { Left = [0, 0] } }, tokens) {
-  const isCount = (token) => within(token, Left) && countOf(token - Left[0])[1] === PIECE;
-  return tokens.filter((token) => !isCount(token));
+/** Return tokens without counts of the bars up to another end of the piece than a grid step; null: up to any. */
+function withEnd(tokenizer, tokens, end) {
+  const { Left = [0, 0], Bar } = tokenizer.families;
+  const times = tokenizer.times(tokens);
+  return tokens.filter((token, i) => {
+    if (!within(token, Left)) return true;
+    const [count, kind] = countOf(token - Left[0]);
+    const barLength = tokenizer.bar_lengths[tokens[i - 1] - Bar[0]];
+    return kind !== PIECE || times[i] + count * barLength === end;
+  });
 }
 
 /** Return the tokens of a bar with the header of the same bar of another piece. */
