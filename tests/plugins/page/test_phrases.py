@@ -11,7 +11,7 @@ from musicgen.generation.request import PieceParams
 from musicgen.midi import KeySignature, Marker, Score, Track, dumps, loads, notes_from
 from musicgen.midi.score import DOUBLE_BAR, FERMATA, PITCH_CLASSES
 from musicgen.plugins.page.document import read_page, with_half_weights
-from musicgen.tokenization.phrases import LEFT
+from musicgen.tokenization.phrases import FULL, LEFT, PIECE
 from musicgen.tokenization.vocabulary import within
 from tests.generation.builders import music_model
 from tests.plugins.page.music import TOKENIZERS, run_tokenizer
@@ -152,6 +152,19 @@ def test_a_piece_ends_in_the_last_bar_that_is_added(tmp_path):
     assert ends["again"] == bars
     assert not any("piece" in each for each in ends["goesOn"] if each)
     assert found["numBars"] == 9
+
+
+def test_sections_of_a_form_are_phrases(tmp_path):
+    body = "return data.asked.map((each) => plannedEnds(...each));"
+    asked = [[432, 192, True], [384, 192, True], [384, 192, False], [96, 0, True], [96, 0, False]]
+    found = run_tokenizer(tmp_path, NAME, body, asked=asked)
+    assert found == [
+        [[192, FULL], [384, FULL], [432, PIECE]],
+        [[192, FULL], [384, PIECE]],
+        [[192, FULL], [384, FULL]],
+        [[96, PIECE]],
+        [],
+    ]
 
 
 def test_a_page_continues_a_song_with_the_tokens_of_python(tmp_path):

@@ -103,13 +103,13 @@ class Composer {
    * Add music from the end on, a token at a time.
    *
    * @param options seed and take, which decide the random numbers; end, musical time; form, nats that
-   *   formBiases returns, or null; fixTempo,
+   *   formBiases returns, or null, and sectionBars, whose last bars end phrases; fixTempo,
    *   fixTimeSignature; closes, whether the bars count those left to the end, where the piece ends;
    *   params of sampleToken, and avoid_parallels; progression, the chords of each
    *   bar that is added
    */
   *compose({ end, seed, take = 0, params, progression, form = null, ...fixed }) {
-    const { fixTempo = true, fixTimeSignature = true, closes = false } = fixed;
+    const { fixTempo = true, fixTimeSignature = true, closes = false, sectionBars } = fixed;
     const { model, prompt } = this;
     const start = this.endTime;
     const random = randomNumbers(seed, take, start);
@@ -122,7 +122,8 @@ class Composer {
     model.grammar.afterPrompt(prompt.tokens);
     const lines = Array.from({ length: numBars + 1 }, (_, i) => start + i * prompt.barLength);
     model.grammar.followProgression(progression && scheduleChords(progression, lines));
-    model.grammar.planEnds(closes ? [[end, PIECE]] : []);
+    const section = form ? sectionBars * prompt.barLength : 0;
+    model.grammar.planEnds(plannedEnds(end, section, closes));
     model.grammar.fixTempo(fixTempo);
     model.grammar.fixTimeSignature(fixTimeSignature);
     model.grammar.forbidParallels(params.avoid_parallels);

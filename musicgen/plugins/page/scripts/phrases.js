@@ -95,7 +95,19 @@ function beginningOf(tokenizer, tokens) {
   });
 }
 
-/** Return tokens without counts of the bars up to another end of the piece than a grid step; null: up to any. */
+/**
+ * Return [grid step, kind] of the ends that are planned: sections of a form are phrases, and `closes`
+ * tells whether the piece ends.
+ *
+ * @param section grid steps of a section; 0: no form
+ */
+function plannedEnds(end, section, closes) {
+  const numSections = section ? Math.floor(end / section) : 0;
+  const ends = Array.from({ length: numSections }, (_, i) => [(i + 1) * section, FULL]);
+  return closes ? [...ends.filter(([step]) => step < end), [end, PIECE]] : ends;
+}
+
+/** Return tokens without counts of bars up to an end of the piece, but for an end at a grid step. */
 function withEnd(tokenizer, tokens, end) {
   const { Left = [0, 0], Bar } = tokenizer.families;
   const times = tokenizer.times(tokens);
