@@ -59,6 +59,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "chorales": {
         "temperature=0.85": {"temperature": 0.85},
         "temperature=1": {"temperature": 1.0},
+        "temperature=1 variation=1 top_p=0.5": {"temperature": 1.0, "variation": 1.0, "top_p": 0.5},
     },
 }
 Reader = Callable[[], Score]
