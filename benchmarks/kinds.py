@@ -33,7 +33,6 @@ import numpy as np
 import musicgen
 from benchmarks import measure
 from musicgen.errors import UserError
-from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import read_csv, read_json, write_bytes
 from musicgen.generation.source import on_beats
@@ -48,6 +47,7 @@ from musicgen.metrics.style import style_similarity
 from musicgen.midi import Score, dumps, find_music, loads, pitched_notes, without_suffix
 from musicgen.midi.io import read_with_data
 from musicgen.midi.key import find_key, in_key_share
+from musicgen.run_folders import MANIFEST
 
 OF_BANDS = ("drummers", "bands")
 MEASURES = (

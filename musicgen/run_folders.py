@@ -22,6 +22,7 @@ OVERRIDES = Path(".hydra", "overrides.yaml")  # the run's arguments
 RECORD = "run.json"  # when, where and how the run was started, and with which musicgen
 METRICS = "metrics.csv"
 LOG = "train.log"  # what trained the run, the messages and the errors
+MANIFEST = "generation.json"  # what describes the MIDI files of a folder that generate.py wrote
 LOCK = ".lock"  # held by the process that writes in a folder
 LAST = Path("checkpoints", "last.ckpt")  # of a run's folder
 _ROOT = Path("outputs")

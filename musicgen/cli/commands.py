@@ -4,21 +4,25 @@ import math
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import hydra
+from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from musicgen.cli.arguments import (
     given_overrides,
     named_values,
+    override_key,
     quoted_paths,
     refuse_dashes,
     resumed_arguments,
@@ -61,8 +65,26 @@ def run(name: str) -> None:
             arguments = named_values(arguments, "checkpoint", "runs")
         elif name == "train":
             arguments = with_trainer_arguments(resumed_arguments(arguments))
+        if {each for each in arguments if each.startswith("-")} in ({"--help"}, {"-h"}):
+            return print_help(name, [each for each in arguments if override_key(each)])
         sys.argv[1:] = arguments
         hydra.main(str(CONF), name, version_base="1.3")(task)()
+
+
+def print_help(name: str, overrides: list[str]) -> None:
+    """Print what Hydra's --help does, which needs more than a second to list the groups."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg: Any = compose(name, overrides, return_hydra_config=True)
+    HydraConfig.instance().set_config(cfg)
+    template = Template(cfg.hydra.help.template)
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for file in sorted(CONF.glob("*/**/*.yaml")):
+        groups[file.parent.relative_to(CONF).as_posix()].append(file.stem)
+    del groups["hydra"]
+    listed = "".join(f"{each}: {', '.join(groups[each])}\n" for each in sorted(groups))
+    with open_dict(cfg):
+        del cfg.hydra
+    print(template.substitute(CONFIG=OmegaConf.to_yaml(cfg), APP_CONFIG_GROUPS=listed))
 
 
 def run_job(name: str, cfg: DictConfig) -> Any:
@@ -74,6 +96,10 @@ def run_job(name: str, cfg: DictConfig) -> Any:
         check_construction()
         check_known(cfg, name)
         check_types(cfg)
+        if name == "generate":
+            from musicgen.cli.output import check_places
+
+            check_places(cfg)
         return import_module(f"musicgen.cli.{name}").main(cfg)
 
 

@@ -15,10 +15,10 @@ from musicgen.cli.arguments import command
 from musicgen.cli.output import output_folder, set_up_cpu
 from musicgen.console import console, log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
+from musicgen.data.prompt_files import SPLITS, absolute_prompts, prompt_files
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.evaluation import generated_files
 from musicgen.evaluation.originality import searchable_training_data, training_matches
-from musicgen.evaluation.references import MANIFEST, SPLITS, absolute_prompts, prompt_files
 from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import write_bytes, write_text
 from musicgen.generation.continuation import Continuation, KeepPrompt, WrittenFile
@@ -30,7 +30,7 @@ from musicgen.metrics.originality import Match
 from musicgen.midi.io import Soundfont
 from musicgen.models import parameter_count
 from musicgen.report import render_report
-from musicgen.run_folders import find_checkpoint
+from musicgen.run_folders import MANIFEST, find_checkpoint
 from musicgen.text import pluralize, rate
 from musicgen.tokenization import Chorale
 from musicgen.validation import check_bool, check_choice, check_int

@@ -1,4 +1,4 @@
-"""Output folders, and the settings of the CPU."""
+"""Places of input and output, and the settings of the CPU."""
 
 import os
 import time
@@ -7,11 +7,34 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from omegaconf import DictConfig
+
+from musicgen.data.prompt_files import SPLITS, prompt_files
+from musicgen.errors import UserError
 from musicgen.files import remove_if_empty
-from musicgen.run_folders import claimed
+from musicgen.run_folders import MANIFEST, claimed, find_checkpoint
 
 # Decoding steps with fewer multiplications gain little from a second thread.
 WORK_FOR_THREADS = 2**25
+
+
+def check_places(cfg: DictConfig) -> None:
+    """Find the checkpoint of generate.py, and check its other files, without importing torch.
+
+    Raises:
+        UserError: a file is missing, or `out` holds results.
+    """
+    if cfg.checkpoint is not None:
+        cfg.checkpoint = str(find_checkpoint(str(cfg.checkpoint)))
+    if cfg.prompt is not None and cfg.prompt not in SPLITS:
+        prompt_files(cfg.prompt)
+    for setting in ("soundfont", "beats"):
+        path = Path(str(cfg[setting])).expanduser()
+        if cfg[setting] not in (None, "auto", "file") and not path.exists():
+            raise UserError(f"{path}: no such file; give another with {setting}=FILE")
+    manifest = Path(cfg.out or ".").expanduser() / MANIFEST
+    if cfg.out is not None and manifest.exists():
+        raise UserError(f"{manifest} exists already; give another folder with out=DIR")
 
 
 def make_folder(name: str | None, default: str) -> Path:

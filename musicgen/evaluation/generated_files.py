@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from musicgen.evaluation.references import MANIFEST
 from musicgen.evaluation.verdict import TRAINING_MATCH
 from musicgen.files import write_text
 from musicgen.generation.continuation import Continuation, WrittenFile
@@ -19,6 +18,7 @@ from musicgen.metrics.originality import Match
 from musicgen.metrics.style import SIMILARITIES, style_similarity
 from musicgen.midi import TICKS_PER_BEAT, Score, without_suffix
 from musicgen.report import Kept, ReportPiece
+from musicgen.run_folders import MANIFEST
 from musicgen.text import pluralize
 from musicgen.tokenization.quantization import to_grid
 

@@ -1,8 +1,6 @@
 """Generated pieces, the originals of their prompts, and pairs of both."""
 
-import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
@@ -14,32 +12,21 @@ from typing_extensions import TypedDict
 from musicgen import load
 from musicgen.checkpoints import build
 from musicgen.console import log, warn_of_first
+from musicgen.data.prompt_files import SPLITS, prompt_files
 from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.runs import Inputs, open_training_data, piece_readers
 from musicgen.files import read_json
 from musicgen.generation.prompt import NEW_PIECE, make_prompt
 from musicgen.generation.source import on_grid
-from musicgen.midi import (
-    Score,
-    divide_book,
-    file_of,
-    find_music,
-    music_name,
-    read,
-    without_suffix,
-)
-from musicgen.package_data import own_or_example
+from musicgen.midi import Score, find_music, read, without_suffix
+from musicgen.run_folders import MANIFEST
 from musicgen.text import pluralize
 from musicgen.tokenization.base import Tokenizer
 from musicgen.validation import check_schema
 
-MANIFEST = "generation.json"
-"""The file in which generate.py describes the MIDI files of a folder."""
-
 WITHOUT_PROMPT = (NEW_PIECE, "from nothing")
 """Names of the prompt of pieces without one, in manifests of this version and of 0.1."""
 
-SPLITS = ("val", "test")
 NUM_SKIPPED_SHOWN = 5
 
 Originals = Mapping[str, Callable[[], Score]]
@@ -271,44 +258,3 @@ def open_pairs(inputs: Inputs, generated: str | None, measure: str) -> tuple[Ori
     warn_of_first([f"left out: {reason}" for reason in skipped], NUM_SKIPPED_SHOWN)
     log(f"{pluralize(len(pairs), 'pieces')} of {len(pairs) + len(skipped)} in {manifest.folder}")
     return originals, pairs
-
-
-def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
-    """Return the music files in one or several files and folders, by unique names.
-
-    Each tune of a tune book in ABC notation is a file of its own.
-
-    Raises:
-        UserError: a file or folder is missing, or a folder has no music file.
-    """
-    found: list[tuple[str, Path]] = []
-    for name in [prompt] if isinstance(prompt, str) else prompt:
-        if not str(name).strip():  # it would be the current folder
-            raise UserError("an empty name of a prompt; give a file or a folder")
-        path = _in_home(name)
-        if path.is_dir():
-            found += [(file.relative_to(path).as_posix(), file) for file in find_music(path)]
-        elif file_of(path).exists():
-            found += [(music_name(music), music) for music in divide_book(path)]
-        else:
-            raise UserError(f"{path}: cannot be read (no such file or folder)")
-    count = Counter(name for name, _ in found)
-    unique = {name if count[name] == 1 else path.as_posix(): path for name, path in found}
-    # File names need not be UTF-8.
-    return {os.fsencode(k).decode(errors="backslashreplace"): path for k, path in unique.items()}
-
-
-def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | None:
-    """Return the argument of `prompt_files` with absolute paths; splits and None are unchanged."""
-    if prompt is None or prompt in SPLITS:
-        return prompt
-    names = [prompt] if isinstance(prompt, str) else prompt
-    return [str(_in_home(name).absolute()) for name in names]
-
-
-def _in_home(name: str) -> Path:
-    """Return a path with `~` replaced by the home folder, if there is such a user."""
-    try:
-        return own_or_example(Path(name).expanduser())
-    except RuntimeError:  # no user has this name
-        return Path(name)

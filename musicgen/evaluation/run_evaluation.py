@@ -10,6 +10,7 @@ from musicgen import load
 from musicgen.console import log, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
+from musicgen.data.prompt_files import SPLITS
 from musicgen.errors import UserError
 from musicgen.evaluation.descriptors import compare_continuations
 from musicgen.evaluation.generated_files import file_names, write_manifest
@@ -25,7 +26,7 @@ from musicgen.evaluation.position_loss import (
     plot_loss_curves,
     trigram_losses,
 )
-from musicgen.evaluation.references import NUM_SKIPPED_SHOWN, SPLITS
+from musicgen.evaluation.references import NUM_SKIPPED_SHOWN
 from musicgen.evaluation.runs import (
     SAME_PIECES,
     Inputs,

@@ -61,9 +61,10 @@ class Rotation(LRPE):
         if dims > count:
             expected = f"expected at most {count}, in heads of width {self.width}; use wider heads"
             raise ParameterError("coordinates", f"{dims} coordinates", expected)
-        t = torch.arange(all_angles)
-        self.register_buffer("even", 2 * (t[:count] // dims * dims), persistent=False)
-        self.register_buffer("dims", t % dims, persistent=False)
+        # Without arithmetic of tensors, which on the meta device imports torch's compiler.
+        even, own = [2 * (t // dims * dims) for t in range(count)], range(all_angles)
+        self.register_buffer("even", torch.tensor(even), persistent=False)
+        self.register_buffer("dims", torch.tensor([t % dims for t in own]), persistent=False)
         self.log_alpha: nn.Parameter | None = None  # [codes, H, A]
         if learned_angles:
             start = (2 * math.pi * self._start()).log().float()

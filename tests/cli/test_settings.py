@@ -22,8 +22,8 @@ from musicgen.cli.train import announce_preparation, check_settings
 from musicgen.console import log, recorded
 from musicgen.data.corpora.folders import ComposedCorpus, MidiFolder
 from musicgen.data.loading import MusicDataModule
+from musicgen.data.prompt_files import prompt_files
 from musicgen.errors import ParameterError, UserError
-from musicgen.evaluation.references import prompt_files
 from musicgen.evaluation.runs import Inputs
 from musicgen.models.layer import LayerSettings
 from musicgen.report.tables import as_tsv

@@ -37,7 +37,7 @@ def test_prompt_file_names_may_hold_special_characters(here, workplace, alone):
 
 
 def test_a_run_beside_the_model_of_the_package_is_named(here, workplace, tmp_path):
-    arguments = ("checkpoint=null", "no such.mid")
+    arguments = ("checkpoint=null", "bars=0")
     (run,) = (workplace / "outputs/tiny").glob("*/checkpoints/best.ckpt")
     shown = here(workplace, "generate.py", *arguments).stderr.replace("\n", "")
     assert f"there is a run of yours, {run.relative_to(workplace)}: checkpoint=latest" in shown

@@ -1,6 +1,7 @@
 """Prompts by name, and the originals of generated pieces."""
 
-from musicgen.evaluation.references import Pair, prompt_files
+from musicgen.data.prompt_files import prompt_files
+from musicgen.evaluation.references import Pair
 from musicgen.midi import Score, Track, notes_from, read
 
 TUNE = "X:{}\nM:4/4\nL:1/4\nK:C\n{}|\n\n"
