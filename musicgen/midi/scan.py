@@ -1,7 +1,7 @@
 """Quick reading of intact MIDI files, without a Python object per event.
 
 symusic reads notes faster, but neither notes without an end nor whether a pedal changes before or
-after a note ends in the same tick: every second file of POP909 and every twelfth of MMA has such a
+after a note ends in the same tick: every second file of POP909 and one in twenty of MMA has such a
 place, and `open_file` takes ten times as long for it as this module.
 """
 
