@@ -31,7 +31,7 @@ from musicgen.plugins.scores.sheet import Sheet, join_parts
 from musicgen.text import pluralize
 
 _UNITS = {"whole": 4, "half": 2, "quarter": 1, "eighth": 0.5, "16th": 0.25, "32nd": 0.125}
-_QUALITIES = {  # of chords, by their kinds; other kinds are major, and ninths as sevenths
+QUALITIES = {  # of chords, by their kinds; other kinds are major, and ninths as sevenths
     "minor": "m",
     "augmented": "+",
     "diminished": "o",
@@ -317,7 +317,7 @@ class _PartReader:
         kind = re.sub("-(ninth|11th|13th)$", "-seventh", harmony.findtext("kind") or "")
         root, bass = _note_of_chord(harmony, "root"), _note_of_chord(harmony, "bass")
         if root or kind == "none":
-            marker = f"{root}_{_QUALITIES.get(kind, 'M')}_{bass or root}"
+            marker = f"{root}_{QUALITIES.get(kind, 'M')}_{bass or root}"
             marker = "N_N_N" if kind == "none" else marker
             sounding = transposed_marker(marker, sounding_fifths(0, self.semitones))
             self.bar.markers.append((self._place(harmony), sounding))
