@@ -1,7 +1,7 @@
 """Continue prompts: python generate.py prompt=FILE_OR_FOLDER [bars=16 num_samples=4 out=DIR]."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -27,8 +27,10 @@ from musicgen.generation.prompt import PROMPT_BARS, Prompt
 from musicgen.generation.request import DecodingParams, GenerationRequest, PieceParams
 from musicgen.generation.sampler import Sampler
 from musicgen.metrics.originality import Match
+from musicgen.midi import Score, without_suffix
 from musicgen.midi.io import Soundfont
 from musicgen.models import parameter_count
+from musicgen.plugins import plugin
 from musicgen.report import render_report
 from musicgen.run_folders import MANIFEST, find_checkpoint
 from musicgen.text import pluralize, rate
@@ -45,6 +47,7 @@ def main(cfg: DictConfig) -> None:
     check_int("num_prompts", cfg.num_prompts, none_means="all")
     check_choice("keep_prompt", cfg.keep_prompt, get_args(KeepPrompt))
     check_bool("report", cfg.report)
+    check_choice("format", cfg.format, ("auto", "midi", "musicxml"))
     check_choice("originality", cfg.originality, ("auto", True, False))
     model = load(cfg.checkpoint).to(cfg.device)
     log(model.content.describe(model.path))
@@ -54,13 +57,15 @@ def main(cfg: DictConfig) -> None:
     request = build_request(model, cfg)
     soundfont = None if cfg.soundfont is None else Soundfont(str(cfg.soundfont))
     prompts, notices = read_prompts(model, cfg, request)
+    write_others = other_formats(cfg.format, soundfont, prompts)
     training_data = searchable_training_data(model, cfg.originality, cfg.data.root)
     decoding = request.decoding
     batch = min(decoding.batch_size, decoding.num_samples * len(prompts))
     set_up_cpu(decoded=batch * parameter_count(model.model))
     names = generated_files.file_names(prompts, decoding.num_samples)
     with output_folder(cfg.out, "generated") as out:
-        for name in (MANIFEST, *names.values()):
+        scores = [f"{without_suffix(name)}.musicxml" for name in names.values()]
+        for name in (MANIFEST, *names.values(), *scores):
             if (out / name).exists():
                 raise UserError(f"{out / name} exists already; give another folder with out=DIR")
         start, done = time.monotonic(), Done()
@@ -70,8 +75,7 @@ def main(cfg: DictConfig) -> None:
                 written = piece.midi_file(cfg.keep_prompt)
                 write_bytes(out / name, written.data)
                 done[name] = piece, written
-                if soundfont:
-                    soundfont.write_wav(written.score, (out / name).with_suffix(".wav"))
+                write_others(piece.prompt, written.score, out / name)
         finally:  # also if the command is stopped
             if done:
                 in_order = {name: done[name] for name in names.values() if name in done}
@@ -81,6 +85,32 @@ def main(cfg: DictConfig) -> None:
                     matches = training_matches(training_data, music, 0)[0]
                 seconds = time.monotonic() - start
                 write_report(cfg, model, request, in_order, notices, matches, out, seconds)
+
+
+def other_formats(
+    form: str, soundfont: Soundfont | None, prompts: list[Prompt]
+) -> Callable[[Prompt, Score, Path], None]:
+    """Return a function that writes the music of a MIDI file at a path in other formats beside it.
+
+    Args:
+        form: the setting `format`.
+        soundfont: for WAV files; None: there are none.
+
+    Raises:
+        UserError: there are to be printed scores, and the plugin `scores` is missing.
+    """
+    printed = [p for p in prompts if form == "musicxml" or (form == "auto" and p.is_printed)]
+    needs = f"format={form} (format=midi writes MIDI files alone)"
+    scores = plugin("scores", needs) if printed else None
+
+    def write(prompt: Prompt, score: Score, path: Path) -> None:
+        if soundfont:
+            soundfont.write_wav(score, path.with_suffix(".wav"))
+        if prompt in printed:
+            page = scores.write_musicxml(score, without_suffix(prompt.name))
+            write_bytes(path.with_suffix(".musicxml"), page)
+
+    return write
 
 
 def continuations(

@@ -182,6 +182,8 @@ def read_pieces(manifest: Manifest) -> dict[str, tuple[str, dict[str, Any], Scor
     skipped: list[str] = []
     for path in find_music(manifest.folder):
         file = path.relative_to(manifest.folder).as_posix()
+        if file not in manifest.pieces and f"{without_suffix(file)}.mid" in manifest.pieces:
+            continue  # the printed score of a piece
         entry: dict[str, Any] = {"prompt": file, "prompt end": 0, "prompt beats": 0}
         entry |= manifest.pieces.get(file, {})
         try:

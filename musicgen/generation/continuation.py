@@ -11,12 +11,22 @@ import numpy as np
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
 from musicgen.generation.prompt import NEW_PIECE, KeptParts, Prompt, tracks_with_notes
-from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, Track, dumps, extend, loads
+from musicgen.midi import (
+    TICKS_PER_BEAT,
+    NoteArray,
+    Score,
+    Track,
+    dumps,
+    extend,
+    loads,
+    without_suffix,
+)
 from musicgen.midi.extension import PedalBar
 from musicgen.midi.io import Soundfont, to_library
 from musicgen.midi.part_sharing import UNISON, share_notes, silent_parts
 from musicgen.midi.replacement import replace_notes
 from musicgen.midi.score import IntArray, sort_notes
+from musicgen.plugins import plugin
 from musicgen.text import pluralize
 from musicgen.tokenization.quantization import relocate, to_grid
 from musicgen.validation import check_choice
@@ -228,6 +238,16 @@ class Continuation:
     def save_wav(self, path: str | Path, soundfont: str | Path) -> None:
         """Write the piece as a WAV file, with the sounds of a soundfont (.sf2 or .sf3)."""
         Soundfont(soundfont).write_wav(self.midi_file().score, path)
+
+    def save_musicxml(self, path: str | Path, keep_prompt: KeepPrompt = "original") -> None:
+        """Write the piece as a printed score in MusicXML, with the notes of `midi_file`.
+
+        Raises:
+            UserError: the plugin `scores` is missing.
+        """
+        writer = plugin("scores", "MusicXML")
+        title = without_suffix(self.prompt.name)
+        write_bytes(path, writer.write_musicxml(self.midi_file(keep_prompt).score, title))
 
     def save(self, path: str | Path, keep_prompt: KeepPrompt = "original") -> None:
         """Write the piece as a MIDI file, creating its folder. See `midi_file`."""

@@ -1,6 +1,7 @@
-"""Printed scores in MusicXML, Humdrum **kern, MEI and ABC: the plugin that reads them."""
+"""Printed scores in MusicXML, Humdrum **kern, MEI and ABC, read, and MusicXML, written."""
 
 from musicgen.plugins.scores.printed_scores import divide_book as divide
 from musicgen.plugins.scores.printed_scores import read_score as read
+from musicgen.plugins.scores.write_musicxml import write_musicxml
 
-__all__ = ["divide", "read"]
+__all__ = ["divide", "read", "write_musicxml"]

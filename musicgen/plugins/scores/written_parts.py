@@ -68,10 +68,12 @@ class PartWriter:
         fermatas: frozenset[Fraction],
     ) -> None:
         self.track, self.name, self.bars, self.fermatas = track, name, bars, fermatas
-        self.staves = list[tuple[int, list[dict[int, list[Sound]]]]]()
+        self.staves = list[tuple[int, list[dict[int, list[Value]]]]]()
         first_voice = 1
         for own in _by_staff(track, sounds):
             voices = [self._by_bar(voice) for voice in deal_to_voices(own)] or [{}]
+            for index, bar in enumerate(bars):  # the first voice has rests where all are silent
+                voices[0].setdefault(index, _write([], bar))
             self.staves.append((first_voice, voices))
             first_voice += max(_VOICES_OF_STAFF, len(voices))
         self.clefs = [
@@ -82,19 +84,19 @@ class PartWriter:
         self.signs = defaultdict[int, list[Sign]](list)
         for sign in sorted(signs, key=lambda sign: sign.time):
             self.signs[max(0, bisect_right(starts, sign.time) - 1)].append(sign)
-        times = {time for sound in sounds for time in sound[:2]}
-        times |= {bar.end for bar in bars} | {bars[0].start}
-        self.divisions = lcm(*(time.denominator for time in times))
+        voices = [voice for _, own in self.staves for voice in own]
+        values = [value for voice in voices for own in voice.values() for value in own]
+        self.divisions = lcm(*{(value.end - value.start).denominator for value in values})
 
-    def _by_bar(self, voice: Sequence[Sound]) -> dict[int, list[Sound]]:
-        """Return the sounds of a voice that sound in each bar, by its index."""
+    def _by_bar(self, voice: Sequence[Sound]) -> dict[int, list[Value]]:
+        """Return the values of each bar in which a voice sounds, by its index."""
         starts, found = [bar.start for bar in self.bars], defaultdict[int, list[Sound]](list)
         for sound in voice:
             index = bisect_right(starts, sound.onset) - 1
             while index < len(starts) and starts[index] < sound.end:
                 found[index].append(sound)
                 index += 1
-        return dict(found)
+        return {index: _write(own, self.bars[index]) for index, own in found.items()}
 
     def element(self) -> Element:
         """Return the part."""
@@ -142,12 +144,7 @@ class PartWriter:
         bar, signs = self.bars[index], [*self.signs[index]]
         length, is_first = bar.end - bar.start, True
         for staff, (first_voice, voices) in enumerate(self.staves, start=1):
-            values = [
-                write_values(voice.get(index, []), bar.start, length, bar.metre)
-                if voice.get(index) or not number
-                else []
-                for number, voice in enumerate(voices)
-            ]
+            values = [voice.get(index, []) for voice in voices]
             writer = _StaffWriter(self, bar, values, staff if len(self.staves) > 1 else 0)
             for number, own in enumerate(values):
                 if not own:
@@ -157,6 +154,10 @@ class PartWriter:
                     SubElement(backup, "duration").text = str(int(length * self.divisions))
                 writer.write_voice(measure, number, first_voice + number, signs if is_first else [])
                 is_first = False
+
+
+def _write(sounds: Sequence[Sound], bar: Bar) -> list[Value]:
+    return write_values(sounds, bar.start, bar.end - bar.start, bar.metre)
 
 
 def _by_staff(track: Track, sounds: Sequence[Sound]) -> list[list[Sound]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
@@ -112,20 +113,22 @@ def chord_symbol(marker: Marker) -> tuple[str, str, str] | None:
 def beams_of(values: Sequence[Value], beats: Sequence[Fraction]) -> Mapping[int, list[str]]:
     """Return the beams of each value that has any, by its index: the eighths' first.
 
+    Beams join notes of a beat that are all in a tuplet, or all in none.
+
     Args:
         values: of a voice in a bar.
         beats: where the beats begin, see `beat_starts`.
     """
     groups = list[list[int]]()
-    last_beat = -1
+    last_place: object = None
     for i, value in enumerate(values):
-        beat = int(np.searchsorted([float(b) for b in beats], float(value.start), side="right"))
+        place = bisect_right(beats, value.start), value.tuplet
         is_short = value.sound is not None and value.base < 1
-        if is_short and groups and groups[-1] and beat == last_beat:
+        if is_short and groups and groups[-1] and place == last_place:
             groups[-1].append(i)
         else:
             groups.append([i] if is_short else [])
-        last_beat = beat
+        last_place = place
     found = dict[int, list[str]]()
     for group in groups:
         if len(group) > 1:
