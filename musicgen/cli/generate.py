@@ -101,7 +101,7 @@ def other_formats(
     """
     printed = [p for p in prompts if form == "musicxml" or (form == "auto" and p.is_printed)]
     needs = f"format={form} (format=midi writes MIDI files alone)"
-    scores = plugin("scores", needs) if printed else None
+    scores: Any = plugin("scores", needs) if printed else None
 
     def write(prompt: Prompt, score: Score, path: Path) -> None:
         if soundfont:

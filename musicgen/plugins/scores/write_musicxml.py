@@ -47,12 +47,15 @@ def write_musicxml(score: Score, title: str = "") -> bytes:
         SubElement(SubElement(root, "work"), "work-title").text = title
     encoding = SubElement(SubElement(root, "identification"), "encoding")
     SubElement(encoding, "software").text = "musicgen"
-    listed = SubElement(root, "part-list")
+    listed, parts = SubElement(root, "part-list"), list[PartWriter]()
     for i, (track, own) in enumerate(zip(tracks, sounds, strict=True)):
         listed.append(_head_of_part(track, i))
         signs = [*_signs_of_piece(score, bars)] if i == 0 else []
         signs += _dynamics(track, score.ticks_per_beat, bars)
-        root.append(PartWriter(track, f"P{i + 1}", own, bars, signs, _fermatas(score)).element())
+        parts.append(PartWriter(track, f"P{i + 1}", own, bars, signs))
+    _place_fermatas(score, parts)
+    for part in parts:
+        root.append(part.element())
     ElementTree.indent(root, " ")
     return (_HEAD + ElementTree.tostring(root, "unicode") + "\n").encode()
 
@@ -81,10 +84,14 @@ def _found_key(score: Score) -> KeySignature:
     return KeySignature(0, 0) if key is None else KeySignature(0, key.fifths, not key.major)
 
 
-def _fermatas(score: Score) -> frozenset[Fraction]:
-    """Return the times of fermatas."""
-    found = (marker.tick for marker in score.markers if marker.text == FERMATA)
-    return frozenset(Fraction(tick, score.ticks_per_beat) for tick in found)
+def _place_fermatas(score: Score, parts: Sequence[PartWriter]) -> None:
+    """Give fermatas to the parts in which notes or rests begin at most of their times."""
+    ticks = (marker.tick for marker in score.markers if marker.text == FERMATA)
+    times = frozenset(Fraction(tick, score.ticks_per_beat) for tick in ticks)
+    found = [times & part.starts() for part in parts if times]
+    most = max(map(len, found), default=0)
+    for part, own in zip(parts, found, strict=False):
+        part.fermatas = own if len(own) == most else frozenset()
 
 
 def _signs_of_piece(score: Score, bars: Sequence[Bar]) -> Iterator[Sign]:

@@ -56,6 +56,7 @@ class PartWriter:
     Attributes:
         staves: of each staff, the number of its first voice, and its voices.
         divisions: of a quarter.
+        fermatas: where they stand.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class PartWriter:
         sounds: Sequence[Sound],
         bars: Sequence[Bar],
         signs: Iterable[Sign],
-        fermatas: frozenset[Fraction],
     ) -> None:
-        self.track, self.name, self.bars, self.fermatas = track, name, bars, fermatas
+        self.track, self.name, self.bars = track, name, bars
+        self.fermatas = frozenset[Fraction]()
         self.staves = list[tuple[int, list[dict[int, list[Value]]]]]()
         first_voice = 1
         for own in _by_staff(track, sounds):
@@ -98,13 +99,24 @@ class PartWriter:
                 index += 1
         return {index: _write(own, self.bars[index]) for index, own in found.items()}
 
+    def starts(self) -> set[Fraction]:
+        """Return where notes and printed rests begin."""
+        return {
+            self.bars[index].start + value.start
+            for _, voices in self.staves
+            for number, voice in enumerate(voices)
+            for index, values in voice.items()
+            for value in values
+            if value.sound is not None or number == 0
+        }
+
     def element(self) -> Element:
         """Return the part."""
         part = Element("part", id=self.name)
         for index, bar in enumerate(self.bars):
             full = Fraction(4 * bar.metre[0], bar.metre[1])
             implicit = {"implicit": "yes"} if bar.end - bar.start < full else {}
-            measure = SubElement(part, "measure", number=str(index + 1), **implicit)
+            measure = SubElement(part, "measure", {"number": str(index + 1)} | implicit)
             self._write_attributes(measure, index)
             self._write_bar(measure, index)
         end = SubElement(SubElement(part[-1], "barline", location="right"), "bar-style")
@@ -318,7 +330,8 @@ class _StaffWriter:
             edges = ("start", value.start == tuplet.start), ("stop", value.end == tuplet.end)
             for edge in (edge for edge, is_here in edges if is_here):
                 SubElement(notations, "tuplet", type=edge, bracket="yes")
-        if is_first and place[0] == 0 and self.bar.start + value.start in self.part.fermatas:
+        is_printed = value.sound is not None or place[0] == 0
+        if is_first and is_printed and self.bar.start + value.start in self.part.fermatas:
             SubElement(notations, "fermata")
         if len(notations):
             note.append(notations)

@@ -18,6 +18,8 @@ from musicgen.midi.score import NoteArray
 _COARSE = (1, 2, 3, 4, 6, 8, 12)
 _PLAIN, _ROUNDED = (*_COARSE, 5, 10, 16, 24, 32, 48), (7, 9, 11, 13, 14)
 _PLAYED = (2, 4, 3)  # divisions to which played notes are moved
+_MOST_ODD = 0.1  # share of onsets on none of these divisions: with more, a track was played
+_FINEST = 480  # divisions of a quarter for such onsets of other tracks
 _MOST_FINE = 1 / 3  # share of notes that end on none of these divisions, nor where others begin
 _COST = 0.02  # in quarters: how much nearer the notes must lie to a finer division
 _LONGEST, _SHORTEST = Fraction(8), Fraction(1, 256)  # a breve, and a 1024th
@@ -95,12 +97,13 @@ class _Times:
     """Returns the written times of ticks, by the beats that the onsets of a track divide."""
 
     def __init__(self, ticks_per_beat: int, rows: Sequence[tuple[int, int, int]]) -> None:
-        self._ticks = ticks_per_beat
+        self._ticks, self._is_played = ticks_per_beat, True
         onsets = {onset for onset, _, _ in rows}
+        moved = [tick for tick in onsets if self.exact(tick) is None]
+        self._is_played = len(moved) > _MOST_ODD * len(onsets)
         played = defaultdict[int, list[int]](list)
-        for tick in onsets:
-            if self.exact(tick) is None:
-                played[tick // ticks_per_beat].append(tick % ticks_per_beat)
+        for tick in moved:
+            played[tick // ticks_per_beat].append(tick % ticks_per_beat)
         self._divisions = {beat: self._division(ticks) for beat, ticks in played.items()}
         ends = [end for _, end, _ in rows if end not in onsets]
         fine = [end for end in ends if Fraction(end, ticks_per_beat).denominator not in _COARSE]
@@ -116,7 +119,7 @@ class _Times:
             near = Fraction(round(place * division), division)
             if abs(near - place) * self._ticks <= Fraction(1, 2):
                 return beat + near
-        return None
+        return None if self._is_played else beat + Fraction(round(place * _FINEST), _FINEST)
 
     def onset(self, tick: int) -> Fraction:
         """Return the written onset at a tick."""
@@ -238,7 +241,7 @@ def write_values(
                 origin, scale = tuplet.start, Fraction(tuplet.actual, tuplet.normal)
             places = (low - origin) * scale, (high - origin) * scale
             for a, b in _split(*places, beat if tuplet is None else None):
-                base, is_dotted = _notated(b - a) or (b - a, False)
+                base, is_dotted = _notated(b - a) or (_nearest_value(b - a), False)
                 a, b = origin + a / scale, origin + b / scale
                 values.append(Value(a, b, base, is_dotted, tuplet, own))
     return values
@@ -326,6 +329,14 @@ def _is_readable(first: Fraction, last: Fraction, beat: Fraction | None) -> bool
     if is_dotted:
         return first % base == 0 or last % base == 0
     return first % (base / 2) == 0
+
+
+def _nearest_value(length: Fraction) -> Fraction:
+    """Return a value for a length that no value has, in a tuplet within a tuplet."""
+    value = _SHORTEST
+    while value < _LONGEST and 2 * value <= length:
+        value *= 2
+    return value
 
 
 def _notated(length: Fraction) -> tuple[Fraction, bool] | None:
