@@ -99,7 +99,7 @@ def other_formats(
     Raises:
         UserError: there are to be printed scores, and the plugin `scores` is missing.
     """
-    printed = [p for p in prompts if form == "musicxml" or (form == "auto" and p.is_printed)]
+    printed = [p for p in prompts if form == "musicxml" or (form == "auto" and p.source.is_printed)]
     needs = f"format={form} (format=midi writes MIDI files alone)"
     scores: Any = plugin("scores", needs) if printed else None
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from musicgen.generation.source import (
 from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score
 from musicgen.midi.key import note_names
 from musicgen.package_data import BAND_MODEL
-from musicgen.plugins import suffixes
 from musicgen.tokenization.base import ConditioningTokens, Tokenizer
 from musicgen.tokenization.chords import CHORDS, spelled
 from musicgen.tokenization.quantization import QuantizationSummary, relocate
@@ -133,12 +131,6 @@ class Prompt:
     def name(self) -> str:
         """The name of the file."""
         return self.source.name
-
-    @property
-    def is_printed(self) -> bool:
-        """Whether the file is a printed score, such as MusicXML, by its name."""
-        path = PurePosixPath(self.name)  # BOOK/TUNE of a book of tunes
-        return not {path.suffix.lower(), path.parent.suffix.lower()}.isdisjoint(suffixes())
 
     @property
     def gap_end(self) -> int | None:

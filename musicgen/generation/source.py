@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from musicgen.errors import ParameterError
 from musicgen.generation.performance import Performance
 from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
 from musicgen.midi.tick_grid import is_notated
-from musicgen.plugins import plugin
+from musicgen.plugins import plugin, suffixes
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -47,6 +48,12 @@ class Source:
     programs: Mapping[int, int] = field(default_factory=dict)
     velocities: Mapping[int, int] = field(default_factory=dict)
     performance: Performance | None = None
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether the file is a printed score, such as MusicXML, by its name."""
+        path = PurePosixPath(self.name)  # BOOK/TUNE for a tune of a book
+        return not {path.suffix.lower(), path.parent.suffix.lower()}.isdisjoint(suffixes())
 
 
 def on_beats(

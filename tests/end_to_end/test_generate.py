@@ -55,6 +55,18 @@ def test_a_score_is_continued_as_a_midi_file_with_its_parts(here, workplace):
     for old, new in zip(before.tracks, after.tracks, strict=False):
         assert (new.notes[: len(old.notes)] == old.notes).all()
     assert after.num_notes > before.num_notes
+    printed = read(workplace / "sung/my song_0.musicxml")
+    assert [track.name for track in printed.tracks][:2] == ["Voice", "Piano"]
+    assert printed.num_notes == after.num_notes
+    plain = ["prompt_bars=1", "bars=1"]
+    succeed(here(workplace, "generate.py", path.name, *plain, "format=midi", "out=midi"))
+    assert not list((workplace / "midi").glob("*.musicxml"))
+    write(compose_pop(3, 0), workplace / "pop.mid")
+    succeed(here(workplace, "generate.py", "pop.mid", *plain, "format=musicxml", "out=both"))
+    assert read(workplace / "both/pop_0.musicxml").num_notes
+    (workplace / "both/pop_0.mid").unlink()
+    again = here(workplace, "generate.py", "pop.mid", *plain, "out=both")
+    assert_one_line(again, "pop_0.musicxml exists already; give another folder with out=DIR")
 
 
 def test_examples_of_the_package_go_on_in_their_metres(here, tmp_path):

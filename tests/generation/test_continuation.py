@@ -18,7 +18,7 @@ from musicgen.generation.prompt import empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from
+from musicgen.midi import TEMPO, Score, TimeSignature, Track, dumps, loads, notes_from, read
 from musicgen.position import Learnable, RoPE
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.chords import chord_index, parse_chord
@@ -338,6 +338,8 @@ def test_continuations_are_objects_of_other_libraries_and_continue_them(tmp_path
         assert sorted(note.pitch for track in found for note in track.notes) == expected
     (tmp_path / "sine.sf2").write_bytes(soundfont_bytes())
     piece.save_wav(tmp_path / "piece.wav", tmp_path / "sine.sf2")
+    piece.save_musicxml(tmp_path / "piece.musicxml")
+    assert sorted(read(tmp_path / "piece.musicxml").notes["pitch"].tolist()) == expected
     rate, sound = wavfile.read(tmp_path / "piece.wav")
     assert len(sound) > rate
 

@@ -1,14 +1,18 @@
 """The framework reads formats that packages register, and names a plugin that is missing."""
 
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 
 from musicgen import plugins
+from musicgen.cli.generate import other_formats
 from musicgen.errors import UserError
+from musicgen.generation.source import Source
 from musicgen.midi import find_music, read
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +44,19 @@ def test_a_missing_plugin_is_named(monkeypatch, registry):
     monkeypatch.setitem(sys.modules, "musicgen.plugins.page", None)
     with pytest.raises(UserError, match=r"save_page needs musicgen\.plugins\.page, which is not"):
         plugins.plugin("page", "save_page")
+
+
+def test_missing_printed_scores_are_named_before_music_is_written(monkeypatch, registry):
+    monkeypatch.setitem(sys.modules, "musicgen.plugins.scores", None)
+    prompt = SimpleNamespace(source=Source("song.mid"))
+    books = ["a/b.ABC", "book.abc/07", "x.mxl"]
+    assert [Source(name).is_printed for name in (*books, "x.mid", "7", "new piece")] == [
+        *(True, True, True, False, False, False)
+    ]
+    assert other_formats("auto", None, [prompt])
+    message = "format=musicxml (format=midi writes MIDI files alone) needs musicgen.plugins.scores"
+    with pytest.raises(UserError, match=re.escape(message)):
+        other_formats("musicxml", None, [prompt])
 
 
 def test_a_package_that_a_plugin_lacks_keeps_its_traceback(tmp_path, monkeypatch, registry):

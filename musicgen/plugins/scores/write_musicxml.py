@@ -29,7 +29,7 @@ _SOFTEST, _STEP, _NEAR = 16, 16, 10  # velocities: of ppp, from one to the next,
 def write_musicxml(score: Score, title: str = "") -> bytes:
     """Return a score as MusicXML: bars by its metres, notes with ties in up to four voices a staff.
 
-    - Tracks without notes are left out. A keyboard's that is no single line has two staves.
+    - Tracks without notes are left out. A keyboard's has two staves if it is no tune.
     - Notes that are on no division of a beat, since they were played, are moved to sixteenths or
       triplets. A first bar whose first half is silent is an upbeat.
     - Without a key signature the key is that of the notes. Pitches are spelled by the key.

@@ -31,6 +31,8 @@ from musicgen.plugins.scores.written_time import (
 )
 
 _HARP, _MIDDLE_C = 46, 60
+_WIDEST_TUNE = 24  # semitones that fit on a staff
+_BEYOND = 7  # semitones from middle C, on the other staff's side of it
 _VOICES_OF_STAFF = 4
 
 
@@ -71,15 +73,15 @@ class PartWriter:
         self.fermatas = frozenset[Fraction]()
         self.staves = list[tuple[int, list[dict[int, list[Value]]]]]()
         first_voice = 1
-        for own in _by_staff(track, sounds):
+        staves = _by_staff(track, sounds, bars)
+        for own in staves:
             voices = [self._by_bar(voice) for voice in deal_to_voices(own)] or [{}]
             for index, bar in enumerate(bars):  # the first voice has rests where all are silent
                 voices[0].setdefault(index, _write([], bar))
             self.staves.append((first_voice, voices))
             first_voice += max(_VOICES_OF_STAFF, len(voices))
         self.clefs = [
-            clef_of(track, [pitch for sound in own for pitch in sound.pitches])
-            for own in _by_staff(track, sounds)
+            clef_of(track, [pitch for sound in own for pitch in sound.pitches]) for own in staves
         ]
         starts = [bar.start for bar in bars]
         self.signs = defaultdict[int, list[Sign]](list)
@@ -172,20 +174,42 @@ def _write(sounds: Sequence[Sound], bar: Bar) -> list[Value]:
     return write_values(sounds, bar.start, bar.end - bar.start, bar.metre)
 
 
-def _by_staff(track: Track, sounds: Sequence[Sound]) -> list[list[Sound]]:
-    """Return the sounds of each staff: of keyboards above middle C, and below."""
+def _by_staff(track: Track, sounds: Sequence[Sound], bars: Sequence[Bar]) -> list[list[Sound]]:
+    """Return the sounds of each staff: of keyboards above middle C, and below.
+
+    A bar in which notes sound one after the other stays on one staff if it has room for it.
+    """
     is_keyboard = track.program in KEYBOARDS or track.program in (*range(16, 21), _HARP)
     pitches = track.notes["pitch"]
-    is_wide = len(pitches) and pitches.min() < _MIDDLE_C <= pitches.max()
-    if track.is_drum or not is_keyboard or not is_wide or is_line(track.notes):
+    if track.is_drum or not is_keyboard or not pitches.min(initial=128) < _MIDDLE_C <= max(pitches):
         return [[*sounds]]
-    staves: tuple[list[Sound], list[Sound]] = ([], [])
+    if is_line(track.notes) and pitches.max() - pitches.min() <= _WIDEST_TUNE:
+        return [[*sounds]]
+    starts, by_bar = [bar.start for bar in bars], defaultdict[int, list[Sound]](list)
     for sound in sounds:
-        for staff, is_low in zip(staves, (False, True), strict=True):
-            own = tuple(pitch for pitch in sound.pitches if (pitch < _MIDDLE_C) == is_low)
-            if own:
-                staff.append(sound._replace(pitches=own))
+        by_bar[bisect_right(starts, sound.onset)].append(sound)
+    staves: tuple[list[Sound], list[Sound]] = ([], [])
+    for own in by_bar.values():
+        split = _split_pitch(own)
+        for sound in own:
+            for staff, is_low in zip(staves, (False, True), strict=True):
+                its = tuple(pitch for pitch in sound.pitches if (pitch < split) == is_low)
+                if its:
+                    staff.append(sound._replace(pitches=its))
     return [*staves]
+
+
+def _split_pitch(sounds: Sequence[Sound]) -> int:
+    """Return the lowest pitch of the upper staff in a bar."""
+    onsets = {sound.onset for sound in sounds}
+    pitches = sorted(pitch for sound in sounds for pitch in sound.pitches)
+    if len(onsets) == len(pitches):
+        middle = pitches[len(pitches) // 2]
+        if middle < _MIDDLE_C and pitches[-1] <= _MIDDLE_C + _BEYOND:
+            return pitches[-1] + 1
+        if middle >= _MIDDLE_C and pitches[0] >= _MIDDLE_C - _BEYOND:
+            return pitches[0]
+    return _MIDDLE_C
 
 
 class _StaffWriter:

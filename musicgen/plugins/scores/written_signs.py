@@ -101,13 +101,13 @@ def line_of_drum(pitch: int) -> str:
 
 def chord_symbol(marker: Marker) -> tuple[str, str, str] | None:
     """Return root, MusicXML's kind and bass of a chord's marker; None if it names no chord."""
-    match = re.fullmatch(r"([A-GN][#b]*)_(.+)_([A-GN][#b]*)", marker.text)
+    match = re.fullmatch(r"([A-G][#b]*|N)_([^_]+)(?:_([A-G][#b]*|N))?", marker.text)
     if match is None:
         return None
     if match[1] == "N":
         return "N", "none", "N"
     kind = _KINDS.get(match[2])
-    return None if kind is None else (match[1], kind, match[3])
+    return None if kind is None else (match[1], kind, match[3] or match[1])
 
 
 def beams_of(values: Sequence[Value], beats: Sequence[Fraction]) -> Mapping[int, list[str]]:

@@ -16,11 +16,12 @@ from musicgen.midi.score import NoteArray
 
 # Divisions of a quarter, the plain ones first, and those that ticks round, such as sevenths.
 _COARSE = (1, 2, 3, 4, 6, 8, 12)
-_PLAIN, _ROUNDED = (*_COARSE, 5, 10, 16, 24, 32, 48), (7, 9, 11, 13, 14)
+_PLAIN = (*_COARSE, 5, 16, 24, 10, 32, 48)
+_ROUNDED = (*_COARSE, 5, 16, 24, 7, 9, 10, 11, 13, 14)  # where ticks are too few for them
 _PLAYED = (2, 4, 3)  # divisions to which played notes are moved
 _MOST_ODD = 0.1  # share of onsets on none of these divisions: with more, a track was played
 _FINEST = 480  # divisions of a quarter for such onsets of other tracks
-_MOST_FINE = 1 / 3  # share of notes that end on none of these divisions, nor where others begin
+_MOST_FINE = 1 / 3  # share of notes that begin on a coarse division, and end before the next
 _COST = 0.02  # in quarters: how much nearer the notes must lie to a finer division
 _LONGEST, _SHORTEST = Fraction(8), Fraction(1, 256)  # a breve, and a 1024th
 
@@ -93,33 +94,45 @@ def written_sounds(notes: NoteArray, ticks_per_beat: int) -> list[Sound]:
     return sorted(found, key=lambda each: (each.onset, -sum(each.pitches) / len(each.pitches)))
 
 
+def _division_at(place: Fraction, ticks_per_beat: int) -> Fraction | None:
+    """Return the division at a place in a quarter that is whole ticks; None if there is none."""
+    if place.denominator in _PLAIN:
+        return place
+    for division in _ROUNDED:
+        near = Fraction(round(place * division), division)
+        if abs(near - place) * ticks_per_beat <= Fraction(1, 2):
+            return near
+    return None
+
+
 class _Times:
-    """Returns the written times of ticks, by the beats that the onsets of a track divide."""
+    """Returns the written times of ticks; in a track that was played, by the onsets of a beat."""
 
     def __init__(self, ticks_per_beat: int, rows: Sequence[tuple[int, int, int]]) -> None:
-        self._ticks, self._is_played = ticks_per_beat, True
+        self._ticks = ticks_per_beat
         onsets = {onset for onset, _, _ in rows}
-        moved = [tick for tick in onsets if self.exact(tick) is None]
-        self._is_played = len(moved) > _MOST_ODD * len(onsets)
-        played = defaultdict[int, list[int]](list)
-        for tick in moved:
-            played[tick // ticks_per_beat].append(tick % ticks_per_beat)
-        self._divisions = {beat: self._division(ticks) for beat, ticks in played.items()}
-        ends = [end for _, end, _ in rows if end not in onsets]
-        fine = [end for end in ends if Fraction(end, ticks_per_beat).denominator not in _COARSE]
-        self._is_articulated = len(fine) > _MOST_FINE * len(rows)
+        by_beat, num_odd = defaultdict[int, list[Fraction]](list), 0
+        for tick in onsets:
+            beat, rest = divmod(tick, ticks_per_beat)
+            by_beat[beat].append(place := Fraction(rest, ticks_per_beat))
+            num_odd += _division_at(place, ticks_per_beat) is None
+        self._is_played = num_odd > _MOST_ODD * len(onsets)
+        self._divisions = {beat: _played_division(places) for beat, places in by_beat.items()}
+        spans = [(onset, end) for onset, end, _ in rows if end not in onsets]
+        fine = [self._is_coarse(onset) and not self._is_coarse(end) for onset, end in spans]
+        self._is_articulated = sum(fine) > _MOST_FINE * len(rows)
+
+    def _is_coarse(self, tick: int) -> bool:
+        return Fraction(tick, self._ticks).denominator in _COARSE
 
     def exact(self, tick: int) -> Fraction | None:
-        """Return the division of a quarter at a tick; None if there is none."""
+        """Return the division of a quarter at a tick; None if notes were played."""
+        if self._is_played:
+            return None
         beat, rest = divmod(tick, self._ticks)
         place = Fraction(rest, self._ticks)
-        if place.denominator in _PLAIN:
-            return beat + place
-        for division in _ROUNDED:
-            near = Fraction(round(place * division), division)
-            if abs(near - place) * self._ticks <= Fraction(1, 2):
-                return beat + near
-        return None if self._is_played else beat + Fraction(round(place * _FINEST), _FINEST)
+        near = _division_at(place, self._ticks)
+        return beat + (Fraction(round(place * _FINEST), _FINEST) if near is None else near)
 
     def onset(self, tick: int) -> Fraction:
         """Return the written onset at a tick."""
@@ -129,7 +142,8 @@ class _Times:
     def end(self, tick: int, onset: Fraction) -> Fraction:
         """Return the written end of a note, which comes after its onset."""
         end = self.exact(tick)
-        if end is None or (self._is_articulated and end.denominator not in _COARSE):
+        is_cut = self._is_articulated and not self._is_coarse(tick)
+        if end is None or (is_cut and onset.denominator in _COARSE):
             end = self._nearest(tick)
         if end > onset:
             return end
@@ -139,15 +153,16 @@ class _Times:
         division = self._divisions.get(tick // self._ticks, _PLAYED[1])
         return Fraction(round(Fraction(tick, self._ticks) * division), division)
 
-    def _division(self, ticks: Sequence[int]) -> int:
-        """Return the division of a beat that is nearest to ticks in it."""
 
-        def cost(division: int) -> float:
-            places = [tick / self._ticks * division for tick in ticks]
-            miss = sum(abs(place - round(place)) for place in places) / division
-            return miss / len(ticks) + _COST * division
+def _played_division(places: Sequence[Fraction]) -> int:
+    """Return the division of a beat that is nearest to the places of onsets in it."""
 
-        return min(_PLAYED, key=cost)
+    def cost(division: int) -> float:
+        moved = [float(place * division) for place in places]
+        miss = sum(abs(place - round(place)) for place in moved) / division
+        return miss / len(places) + _COST * division
+
+    return min(_PLAYED, key=cost)
 
 
 def deal_to_voices(sounds: Sequence[Sound]) -> list[list[Sound]]:
