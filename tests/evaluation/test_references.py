@@ -1,8 +1,9 @@
 """Prompts by name, and the originals of generated pieces."""
 
 from musicgen.data.prompt_files import prompt_files
-from musicgen.evaluation.references import Pair
-from musicgen.midi import Score, Track, notes_from, read
+from musicgen.evaluation.references import Manifest, Pair, read_pieces
+from musicgen.midi import Score, Track, notes_from, read, write
+from musicgen.plugins.scores import write_musicxml
 
 TUNE = "X:{}\nM:4/4\nL:1/4\nK:C\n{}|\n\n"
 
@@ -28,3 +29,12 @@ def test_an_original_continuation_is_as_long_as_the_new_one():
     found = pair.original_continuation()
     assert found.notes["pitch"].tolist() == [64, 65, 66]
     assert found.notes["onset"].tolist() == [0, 480, 960]
+
+
+def test_the_printed_score_of_a_piece_is_no_piece_of_its_own(tmp_path):
+    score = Score(480, [Track("Flute", 73, notes=notes_from([(0, 480, 60, 64)]))])
+    for name in ("a_0", "b_0"):
+        write(score, tmp_path / f"{name}.mid")
+        (tmp_path / f"{name}.musicxml").write_bytes(write_musicxml(score))
+    listed = {"a_0.mid": {"file": "a_0.mid", "prompt": "a.mid"}}
+    assert list(read_pieces(Manifest(tmp_path, listed))) == ["a_0.mid", "b_0.mid", "b_0.musicxml"]
