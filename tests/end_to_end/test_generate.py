@@ -64,7 +64,8 @@ def test_a_score_is_continued_as_a_midi_file_with_its_parts(here, workplace):
     write(compose_pop(3, 0), workplace / "pop.mid")
     succeed(here(workplace, "generate.py", "pop.mid", *plain, "format=musicxml", "out=both"))
     assert read(workplace / "both/pop_0.musicxml").num_notes
-    (workplace / "both/pop_0.mid").unlink()
+    for name in ("generation.json", "pop_0.mid"):
+        (workplace / "both" / name).unlink()
     again = here(workplace, "generate.py", "pop.mid", *plain, "out=both")
     assert_one_line(again, "pop_0.musicxml exists already; give another folder with out=DIR")
 
