@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from musicgen.midi.key import final_key
-from musicgen.midi.score import FERMATA, KeySignature, Score, Track
+from musicgen.midi.score import DOUBLE_BAR, FERMATA, SIGNS, KeySignature, Score, Track
 from musicgen.plugins.scores.bars_and_repeats import Metre
 from musicgen.plugins.scores.written_parts import Bar, PartWriter, Sign
 from musicgen.plugins.scores.written_signs import chord_symbol
@@ -74,8 +74,10 @@ def _bars_of(score: Score, first_onset: Fraction) -> list[Bar]:
     keys = score.key_signatures or [_found_key(score)]
     changes = [Fraction(key.tick, ticks) for key in keys]
     in_force = [keys[max(0, bisect_right(changes, line) - 1)] for line in lines]
-    spans = zip(pairwise(lines), metres, in_force, strict=False)
-    return [Bar(*span, metre, key) for span, metre, key in spans]
+    double = {Fraction(mark.tick, ticks) for mark in score.markers if mark.text == DOUBLE_BAR}
+    styles = ["light-light" if line in double else "regular" for line in lines[1:-1]]
+    spans = zip(pairwise(lines), metres, in_force, [*styles, "light-heavy"], strict=False)
+    return [Bar(*span, metre, key, style) for span, metre, key, style in spans]
 
 
 def _found_key(score: Score) -> KeySignature:
@@ -105,7 +107,7 @@ def _signs_of_piece(score: Score, bars: Sequence[Bar]) -> Iterator[Sign]:
         symbol, time = chord_symbol(marker), Fraction(marker.tick, ticks)
         if symbol is not None:
             yield Sign(time, _harmony(*symbol))
-        elif marker.text != FERMATA and marker.text.strip():
+        elif marker.text not in SIGNS and marker.text.strip():
             direction = Element("direction", placement="above")
             SubElement(SubElement(direction, "direction-type"), "rehearsal").text = marker.text
             yield Sign(time, direction)

@@ -37,12 +37,16 @@ _VOICES_OF_STAFF = 4
 
 
 class Bar(NamedTuple):
-    """A bar. Times are in quarters from the beginning of the piece; the key is that in force."""
+    """A bar. Times are in quarters from the beginning of the piece; the key is that in force.
+
+    `line` is the style of the bar line at its end.
+    """
 
     start: Fraction
     end: Fraction
     metre: Metre
     key: KeySignature
+    line: str = "regular"
 
 
 class Sign(NamedTuple):
@@ -121,8 +125,9 @@ class PartWriter:
             measure = SubElement(part, "measure", {"number": str(index + 1)} | implicit)
             self._write_attributes(measure, index)
             self._write_bar(measure, index)
-        end = SubElement(SubElement(part[-1], "barline", location="right"), "bar-style")
-        end.text = "light-heavy"
+            if bar.line != "regular":
+                line = SubElement(measure, "barline", location="right")
+                SubElement(line, "bar-style").text = bar.line
         return part
 
     def _write_attributes(self, measure: Element, index: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from musicgen.midi import TEMPO, KeySignature, Marker, Score, TimeSignature, Track, notes_from
-from musicgen.midi.score import FERMATA
+from musicgen.midi.score import DOUBLE_BAR, FERMATA
 from musicgen.plugins.scores import write_musicxml
 from musicgen.plugins.scores.engraver import engraver
 from musicgen.plugins.scores.mei import read_mei
@@ -246,10 +246,12 @@ def test_signs_of_the_piece_are_written(tmp_path):
     rows = [(480 * k, 480, 60, 40 + 60 * (k // 4)) for k in range(8)]
     tempos = np.array([(0, 90), (1920, 60)], TEMPO)
     markers = [Marker(0, "N_N_N"), Marker(960, "Bb_7"), Marker(1440, FERMATA), Marker(1920, "B")]
+    markers.append(Marker(2880, DOUBLE_BAR))
     score = Score(480, [played_track(rows)], tempos, [TimeSignature(0, 6, 8)], markers)
     found = read_back(tmp_path, score)
     assert found.tempos.tolist() == tempos.tolist()
-    assert found.markers == [markers[0], Marker(960, "Bb_7_Bb"), markers[2]]
+    assert found.markers == [markers[0], Marker(960, "Bb_7_Bb"), markers[2], markers[4]]
+    assert elements(score, "bar-style") == ["light-light", "light-heavy"]
     assert elements(score, "per-minute") == ["60", "40"]
     assert elements(score, "rehearsal") == ["B"]
     root = ElementTree.fromstring(write_musicxml(score, "Tune & <more>"))
