@@ -238,9 +238,8 @@ def make_prompt(
         tokens = tokenizer.crops.from_bar(tokens, bars.number, tokenizer.bar_length(score))
     in_bars, grid = bars.report.score, bars.grid
     from_start = in_bars.clip(bars.tick(bars.start), in_bars.end + 1)
-    piece = with_signatures(
-        grid.clip(bars.start * bars.step, grid.end + 1), signatures_of(tokenizer, from_start)
-    )
+    piece = grid.clip(bars.start * bars.step, grid.end + 1)
+    piece = with_own_keys(with_signatures(piece, signatures_of(tokenizer, from_start)), score)
     before = score.clip(0, bars.end_tick)
     roles = [tokenizer.find_track(track) for track in before.tracks]
     num_parts = len(tokenizer.families.get("Part", ())) - tokenizer.chords  # one is of chords
@@ -249,7 +248,7 @@ def make_prompt(
         tokenizer.beginning(tokenizer.until_end(tokens[tokenizer.times(tokens) < end.step])),
         end,
         bars.bar_length,
-        score=with_own_keys(piece.clip(0, end.tick), score),
+        score=piece.clip(0, end.tick),
         piece=piece,
         summary=bars.describe(),
         source=Source(

@@ -174,11 +174,14 @@ def with_signatures(score: Score, source: Score) -> Score:
 
 
 def with_own_keys(score: Score, source: Score) -> Score:
-    """Return a decoded score without key signatures if its source has none.
+    """Return a decoded score without the keys and the modes that its source does not say.
 
-    Tokens have the key that is found from the notes then, which is less certain.
+    Tokens have those that are found from the notes then, which are less certain.
     """
-    return score if source.key_signatures else replace(score, key_signatures=[])
+    keys = score.key_signatures if source.key_signatures else []
+    says_mode = any(each.minor for each in source.key_signatures)
+    keys = [each._replace(minor=each.minor and says_mode) for each in keys]
+    return replace(score, key_signatures=keys)
 
 
 def other_time_signature(

@@ -11,9 +11,18 @@ from musicgen.composer import compose_pop
 from musicgen.errors import UserError
 from musicgen.generation.prompt import make_prompt
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import TEMPO, Score, TimeSignature, Track, loads, notes_from, write
+from musicgen.midi import (
+    TEMPO,
+    KeySignature,
+    Score,
+    TimeSignature,
+    Track,
+    loads,
+    notes_from,
+    write,
+)
 from musicgen.midi.key import key_fifths
-from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove
+from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove, Songs
 from tests.generation.builders import (
     BAR,
     BEAT,
@@ -244,3 +253,20 @@ def test_chords_and_keys_are_spelled_in_the_signature_of_the_prompt(key, chord):
 def test_values_that_cannot_be_used(continued, kind, options, message):
     with pytest.raises(UserError, match=message):
         continued(kind, **options)
+
+
+def test_a_prompt_has_the_modes_that_its_file_says():
+    """Those that are found from the notes are the tokens' alone."""
+    tokenizer = Songs(**frozen_tokenizers()["songs"].settings() | {"phrases": True})
+    rows = [(1920 * i, 1920, p, 80) for i, x in enumerate((0, 5, -1, 0)) for p in (45 + x, 52 + x)]
+    rows += [(1920 * i, 1920, p, 80) for i, p in enumerate((60, 65, 68, 60))]
+    score = Score(480, [Track("Piano", notes=notes_from(rows))])
+    for signatures, expected in (
+        ([], []),
+        ([KeySignature(0, 0)], [KeySignature(0, 0)]),
+        ([KeySignature(0, 0, True)], [KeySignature(0, 0, True)]),
+    ):
+        prompt = make_prompt(tokenizer, replace(score, key_signatures=signatures), "a.mid", 2)
+        assert "Key_0m" in [tokenizer.vocabulary.token(x) for x in prompt.tokens.tolist()]
+        assert prompt.score.key_signatures == expected
+        assert prompt.piece.key_signatures == expected
