@@ -15,8 +15,8 @@ import numpy as np
 
 import musicgen
 from benchmarks import measure
-from musicgen.composer.draw import generator
 from musicgen.data.corpora.base import evenly_spaced
+from musicgen.generation.gap import Gap
 from musicgen.generation.kept_prompt import kept_prompt
 from musicgen.generation.model import MusicModel
 from musicgen.generation.sampler import Sampler
@@ -78,9 +78,9 @@ def accompanied(
             replace(score, tracks=score.tracks[:1]),
             f"tune {number}",
             ["voice"],
-            bars=(0, None),
+            Gap(),
             markers=[],
-            rng=generator(number) if has_figure else None,
+            entropy=[number] if has_figure else None,
         )
         for number, (score, _) in enumerate(songs)
     ]
