@@ -35,12 +35,15 @@ LOUDEST = """
 # The words above the roll of the piece that is selected.
 SECTIONS = """
     async () => {
+      const twoFrames = () =>
+        new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+      await twoFrames(); // the other rolls are drawn
       const { prototype } = CanvasRenderingContext2D;
       const { fillText } = prototype;
       const words = [];
       prototype.fillText = (text) => words.push(text);
       player.card.roll.redraw();
-      await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+      await twoFrames();
       prototype.fillText = fillText;
       return words.filter((text) => ["Prompt", "Continuation", "Gap", "Kept"].includes(text));
     }
