@@ -90,7 +90,7 @@ def main(cfg: DictConfig) -> None:
 def other_formats(
     form: str, soundfont: Soundfont | None, prompts: list[Prompt]
 ) -> Callable[[Prompt, Score, Path], None]:
-    """Return a function that writes the music of a MIDI file at a path in other formats beside it.
+    """Return a function that writes the music of a MIDI file at a path in other formats next to it.
 
     Args:
         form: the setting `format`.

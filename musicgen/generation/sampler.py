@@ -33,8 +33,9 @@ NUM_CANDIDATES = 8
 """Candidates for bars that others follow. More fit better, and take longer."""
 
 PRIOR = 0.5
-"""Of bars that were drawn by their future. With 0, they copy it two to three times as often as
-music does, note for note; with 1, which is importance sampling, less often."""
+"""Weight of how much less probable a candidate is without its future, see `log_weights`. With 0,
+gaps copy their future two to three times as often as music does; with 1, which is importance
+sampling, they copy it less often than music does."""
 
 
 @dataclass(eq=False)

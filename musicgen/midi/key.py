@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,6 +88,16 @@ class Key(NamedTuple):
         relative = self.tonic + 3 * (not self.major)  # of the major key with the same signature
         return (7 * relative - flattest) % 12 + flattest
 
+    @property
+    def signature(self) -> KeySignature:
+        """Its key signature, at tick 0."""
+        return KeySignature(0, self.fifths, not self.major)
+
+
+def tonic_of(fifths: Any, minor: Any) -> Any:
+    """Return the tonic, a pitch class, of a key signature, or of arrays of them."""
+    return (7 * fifths - 3 * minor) % 12
+
 
 def spelling(fifths: int) -> tuple[str, ...]:
     """Return names of the pitch classes from C on, such as Bb: those nearest to a key signature.
@@ -137,8 +147,7 @@ def _best_key(fits: FloatArray, fifths: int | None) -> Key:
 
 def found_signature(score: Score) -> KeySignature:
     """Return the signature of the key that a score's notes are in; C major without notes."""
-    key = find_key(pitched_notes(score)) or Key(0, major=True)
-    return KeySignature(0, key.fifths, not key.major)
+    return (find_key(pitched_notes(score)) or Key(0, major=True)).signature
 
 
 def with_modes(score: Score) -> list[KeySignature]:
@@ -182,7 +191,7 @@ def final_key(score: Score) -> Key | None:
     notes = pitched_notes(score)
     fifths = score.key_signatures[-1].fifths if score.key_signatures else None
     if fifths is not None and score.key_signatures[-1].minor:
-        return Key((7 * fifths - 3) % 12, major=False)
+        return Key(tonic_of(fifths, minor=True), major=False)
     if fifths == 0:
         shares = [in_key_share(score, key) for key in (find_key(notes), Key(0, major=True))]
         fifths = None if shares[0] - shares[1] > _CONTRADICTION else 0
@@ -265,7 +274,7 @@ def named_key(name: object) -> Key:
         ParameterError: it is no key.
     """
     fifths, minor = key_fifths(name), str(name).endswith("m")
-    return Key((7 * fifths - 3 * minor) % 12, not minor)
+    return Key(tonic_of(fifths, minor), not minor)
 
 
 def chord_marker(symbol: str) -> str | None:

@@ -19,7 +19,7 @@ from musicgen.tokenization.closing import (
 )
 from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray
-from musicgen.tokenization.phrases import COUNTS, ENDS, LEFT, PIECE
+from musicgen.tokenization.phrases import LEFT_COUNTS, LEFT_ENDS, PIECE
 from musicgen.tokenization.vocabulary import IntArray
 
 
@@ -266,8 +266,6 @@ class PlannedEnds(Constraint):
     def __init__(self, grammar: SongsGrammar, plans: Sequence[IntArray]) -> None:
         self.grammar, self.slice = grammar, grammar.slices["Left"]
         self.steps, self.kinds = np.moveaxis(padded(plans, NEVER), 2, 0)  # [B, N + 1] each
-        self._kind_of_token = np.arange(len(LEFT)) // len(COUNTS)
-        self._count_of_token = np.tile(COUNTS, len(ENDS))
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray | None:
         grammar, left = self.grammar, self.slice
@@ -279,11 +277,11 @@ class PlannedEnds(Constraint):
         at = np.arange(len(memory)), next_end
         step, kind = steps[at][:, None], self.kinds[memory][at][:, None]
         length = (state.bar_end - state.bar_start)[:, None]
-        due = self._count_of_token * length == step - state.bar_start[:, None]
-        due &= self._kind_of_token == kind
+        due = LEFT_COUNTS * length == step - state.bar_start[:, None]
+        due &= kind == LEFT_ENDS
         mask = np.ones((len(memory), len(grammar.vocabulary)), bool)
         mask[is_bar & due.any(axis=1)] = False
-        mask[:, left] = np.where(step < NEVER, due, self._kind_of_token != PIECE)
+        mask[:, left] = np.where(step < NEVER, due, LEFT_ENDS != PIECE)
         return mask | ~is_bar[:, None]
 
 

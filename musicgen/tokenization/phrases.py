@@ -18,6 +18,8 @@ HALF, FULL, PIECE = range(3)
 COUNTS = np.array([8, 4, 2, 1])
 LEFT = [f"{end}_{count}" for end in ENDS for count in COUNTS]
 """The values of the tokens: of each end its counts."""
+LEFT_ENDS, LEFT_COUNTS = np.repeat(range(len(ENDS)), len(COUNTS)), np.tile(COUNTS, len(ENDS))
+"""The end, as an index in `ENDS`, and the count of each value."""
 
 _DOMINANTS = [QUALITIES.index(quality) for quality in ("M", "7")]
 

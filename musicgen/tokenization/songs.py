@@ -8,7 +8,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError
 from musicgen.midi import TICKS_PER_BEAT, KeySignature, Score, Track
-from musicgen.midi.key import found_signature, with_modes
+from musicgen.midi.key import found_signature, tonic_of, with_modes
 from musicgen.midi.score import PIANO, is_line
 from musicgen.tokenization.bar_constraints import (
     FixedKey,
@@ -26,10 +26,11 @@ from musicgen.tokenization.gaps import MARKS
 from musicgen.tokenization.instruments import find_by_words, instruments_of
 from musicgen.tokenization.part_orders import MAX_PARTS, PartOrders
 from musicgen.tokenization.phrases import (
-    COUNTS,
     FULL,
     HALF,
     LEFT,
+    LEFT_COUNTS,
+    LEFT_ENDS,
     PIECE,
     bars_left,
     in_force,
@@ -198,10 +199,10 @@ class Songs(PartOrders):
     def beginning(self, tokens: IntArray) -> IntArray:
         """Return whole bars of a piece [L] without counts of the bars behind them. -> [<= L]"""
         is_left = within(tokens, self.families["Left"])
+        left = np.where(is_left, tokens - self.families["Left"].start, 0)
         bar = np.cumsum(within(tokens, self.families["Bar"]))
-        end, count = np.divmod(tokens - self.families["Left"].start, len(COUNTS))
-        is_within = bar + COUNTS[count % len(COUNTS)] - 1 <= bar.max(initial=0)
-        return tokens[~is_left | (is_within & (end != PIECE))]
+        is_within = bar + LEFT_COUNTS[left] - 1 <= bar.max(initial=0)
+        return tokens[~is_left | (is_within & (LEFT_ENDS[left] != PIECE))]
 
     def find_track(self, track: Track) -> int | None:
         return find_by_words(track, self.instruments, self.words)
@@ -343,4 +344,5 @@ class Songs(PartOrders):
 def _tonic(key: IntArray) -> IntArray:
     """Return the tonics, as pitch classes, of keys of the vocabulary. [N]"""
     minor, fifths = np.divmod(key, len(FIFTHS))
-    return (7 * (fifths + FIFTHS.start) - 3 * minor) % 12
+    tonics: IntArray = tonic_of(fifths + FIFTHS.start, minor)
+    return tonics

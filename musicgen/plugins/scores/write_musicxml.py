@@ -11,8 +11,8 @@ from itertools import pairwise
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from musicgen.midi.key import final_key
-from musicgen.midi.score import DOUBLE_BAR, FERMATA, SIGNS, KeySignature, Score, Track
+from musicgen.midi.key import Key, final_key
+from musicgen.midi.score import DOUBLE_BAR, FERMATA, SIGNS, Score, Track
 from musicgen.plugins.scores.bars_and_repeats import Metre
 from musicgen.plugins.scores.written_parts import Bar, PartWriter, Sign
 from musicgen.plugins.scores.written_signs import chord_symbol
@@ -71,19 +71,13 @@ def _bars_of(score: Score, first_onset: Fraction) -> list[Bar]:
         first, second = lines[1], lines[2] - lines[1]
         if first / 2 <= first_onset < first <= second:
             lines[0] = first_onset
-    keys = score.key_signatures or [_found_key(score)]
+    keys = score.key_signatures or [(final_key(score) or Key(0, major=True)).signature]
     changes = [Fraction(key.tick, ticks) for key in keys]
     in_force = [keys[max(0, bisect_right(changes, line) - 1)] for line in lines]
     double = {Fraction(mark.tick, ticks) for mark in score.markers if mark.text == DOUBLE_BAR}
     styles = ["light-light" if line in double else "regular" for line in lines[1:-1]]
     spans = zip(pairwise(lines), metres, in_force, [*styles, "light-heavy"], strict=False)
     return [Bar(*span, metre, key, style) for span, metre, key, style in spans]
-
-
-def _found_key(score: Score) -> KeySignature:
-    """Return the signature of the key of the notes; C without any."""
-    key = final_key(score)
-    return KeySignature(0, 0) if key is None else KeySignature(0, key.fifths, not key.major)
 
 
 def _place_fermatas(score: Score, parts: Sequence[PartWriter]) -> None:
