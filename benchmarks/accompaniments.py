@@ -51,7 +51,7 @@ def main() -> None:
 
 def first_bars(model: MusicModel, score: Score) -> Parts | None:
     """Return the bars of a score from its first of the voice on; None: it has no voice."""
-    roles = [model.tokenizer.find_track(track) for track in score.tracks]
+    roles = model.tokenizer.find_tracks(score.tracks)
     parts = [
         [track for track, role in zip(score.tracks, roles, strict=True) if role == part]
         for part in (VOICE, PIANO)

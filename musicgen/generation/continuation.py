@@ -263,7 +263,7 @@ class Continuation:
             data,
             prompt.end.file_tick,
             self._added(),
-            self._find_track,
+            self._find_tracks,
             whole=source.is_whole,
             sustain=source.bar_ticks,
             programs=source.programs,
@@ -271,10 +271,12 @@ class Continuation:
             cut=prompt.end.cut,
         )
 
-    def _find_track(self, track: Track) -> int | None:
-        """Return the index of the decoded track of a track of the prompt's file."""
+    def _find_tracks(self, tracks: Sequence[Track]) -> list[int | None]:
+        """Return the index of the decoded track of each track of the prompt's file."""
         tune_part = self.prompt.source.tune_part
-        return self.prompt.tokenizer.find_track(track) if tune_part is None else tune_part
+        if tune_part is not None:
+            return [tune_part] * len(tracks)
+        return self.prompt.tokenizer.find_tracks(tracks)
 
     def _pedal_bars(self) -> list[PedalBar]:
         """Return the added bars, and the bars of the file whose pedal they repeat."""

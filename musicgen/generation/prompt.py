@@ -241,7 +241,7 @@ def make_prompt(
     piece = grid.clip(bars.start * bars.step, grid.end + 1)
     piece = with_own_keys(with_signatures(piece, signatures_of(tokenizer, from_start)), score)
     before = score.clip(0, bars.end_tick)
-    roles = [tokenizer.find_track(track) for track in before.tracks]
+    roles = tokenizer.find_tracks(before.tracks)
     num_parts = len(tokenizer.families.get("Part", ())) - tokenizer.chords  # one is of chords
     return Prompt(
         tokenizer,
@@ -376,7 +376,7 @@ class FirstBars:
         return Performance.of(
             played,
             self.score,
-            [tokenizer.find_track(track) for track in played.tracks],
+            tokenizer.find_tracks(played.tracks),
             (self.lines, self.line_steps),
             np.append(bars, self.end),
             tokenizer.steps_per_beat,

@@ -31,7 +31,7 @@ class Source:
         is_whole: whether the prompt is the whole piece of the file.
         time_signature: of the continuation, if its bars have another length than the file's.
         tune_part: index of the decoded track for a lone melody, see `Tokenizer.name_tune`; None:
-            tracks are read as `Tokenizer.find_track` finds them.
+            tracks are read as `Tokenizer.find_tracks` finds them.
         tempo: first tempo of the continuation, in quarters a minute; None: that of the prompt.
         programs: General MIDI programs of decoded tracks, by index, instead of the tokenizer's.
         velocities: of the notes of decoded tracks, by index, where the tokens have none.

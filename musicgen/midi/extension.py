@@ -114,7 +114,7 @@ def extend(
     data: bytes,
     end: int,
     music: Score,
-    find_track: Callable[[Track], int | None],
+    find_tracks: Callable[[Sequence[Track]], list[int | None]],
     *,
     whole: bool,
     sustain: int,
@@ -133,7 +133,7 @@ def extend(
 
     Args:
         music: from tick 0 on, in any resolution; its tempi and metres are changes.
-        find_track: returns the index of the track of `music` with the role of a part, or None.
+        find_tracks: returns the index of the track of `music` with the role of each part, or None.
         whole: keep the file's events from `end` on, too; without it, they are left out.
         sustain: ticks for which notes may sound on from `end`.
         programs: General MIDI programs of tracks of `music`, by index, which their parts of the
@@ -157,7 +157,7 @@ def extend(
 
     music = replace(music.moved(move), ticks_per_beat=file.ticks_per_beat)
     near = file.ticks_per_beat * UNISON
-    placed = _place(music.tracks, file_tracks, find_track, end, programs or {}, near)
+    placed = _place(music.tracks, file_tracks, find_tracks, end, programs or {}, near)
     struck = _first_onsets(placed)
     for file_track in file_tracks:
         _go_on(file_track, (cut, end), whole, sustain, struck)
@@ -288,14 +288,14 @@ def repeat_pedal(
 def _place(
     tracks: Sequence[Track],
     file_tracks: Sequence[FileTrack],
-    find_track: Callable[[Track], int | None],
+    find_tracks: Callable[[Sequence[Track]], list[int | None]],
     end: int,
     new_programs: Mapping[int, int],
     near: float,
 ) -> list[tuple[Track, _Part]]:
     """Return the tracks that have notes, with the parts that the notes are added to."""
     programs = {(t.whole.port, c): p for t in file_tracks for c, p in t.programs.items()}
-    parts = _parts_by_role(file_tracks, find_track, programs)
+    parts = _parts_by_role(file_tracks, find_tracks, programs)
     found = {
         index: some
         for index, track in enumerate(tracks)
@@ -327,20 +327,24 @@ def _place(
 
 def _parts_by_role(
     file_tracks: Sequence[FileTrack],
-    find_track: Callable[[Track], int | None],
+    find_tracks: Callable[[Sequence[Track]], list[int | None]],
     programs: Mapping[tuple[int, int], int],
 ) -> dict[int | None, list[_Part]]:
     """Return the parts of a file by the track of the music that has their role; None: no track."""
     drums = drum_channels([track.whole for track in file_tracks])
-    parts: dict[int | None, list[_Part]] = {}
+    parts: list[_Part] = []
+    tracks = []
     for file_track in file_tracks:
         name, port = file_track.whole.name, file_track.whole.port
         for channel in sorted(file_track.whole.struck):
             program = file_track.programs.get(channel, programs.get((port, channel), 0))
             is_drum = (port, channel) in drums or names_drums(name, program)
-            role = find_track(Track(name, program, is_drum))
-            parts.setdefault(role, []).append((file_track, channel))
-    return parts
+            parts.append((file_track, channel))
+            tracks.append(Track(name, program, is_drum))
+    by_role: dict[int | None, list[_Part]] = {}
+    for role, part in zip(find_tracks(tracks), parts, strict=True):
+        by_role.setdefault(role, []).append(part)
+    return by_role
 
 
 def _parts_of(track: Track, parts: Sequence[_Part]) -> Sequence[_Part]:

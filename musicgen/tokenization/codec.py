@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -75,6 +76,10 @@ class Codec(ABC):
 
         A track's program, name and drum flag decide, not its notes.
         """
+
+    def find_tracks(self, tracks: Sequence[Track]) -> list[int | None]:
+        """Return the index of the decoded track that each track of a Score becomes, if any."""
+        return [self.find_track(track) for track in tracks]
 
     def normalise_rhythm(self, score: Score) -> Score:
         """Return the score in the rhythms that models of these tokens are trained on.

@@ -153,7 +153,7 @@ class Groove2Groove(Tokenizer):
         bar_length = self.bar_length(score)
         report = in_whole_bars(score, STEPS_PER_BEAT, lambda signature: bar_length)
         report.end = self.max_beats * STEPS_PER_BEAT, f"beat {self.max_beats}"
-        found = [self.find_track(track) for track in report.score.tracks]
+        found = self.find_tracks(report.score.tracks)
         notes, instrument, track = report.numbered_notes(
             found, "notes of tracks without an instrument"
         )

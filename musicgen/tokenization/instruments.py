@@ -1,6 +1,7 @@
 """Instruments of a vocabulary, and the assignment of a Score's tracks to them."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,13 +67,39 @@ def find_instrument(track: Track, instruments: Sequence[Instrument]) -> int | No
         for i, other in enumerate(instruments)
         if other.is_drum == track.is_drum and name.endswith(f" {names[i]}")
     ]
-    return by_name[0] if by_name else _find_by_program(track, instruments)
+    found = by_name or _find_by_program(track, instruments)
+    return found[0] if found else None
+
+
+def assign_by_words(
+    tracks: Sequence[Track], instruments: Sequence[Instrument], words: Sequence[Sequence[str]]
+) -> list[int | None]:
+    """Return the index of the instrument that plays each track of a Score; None if there is none.
+
+    If several instruments can play a track, see `find_by_words`, the tracks of one program are
+    these instruments in order, without those that other tracks are for certain: of two tracks
+    named `Violin`, the second is the second violin. Tracks of which none has an instrument are the
+    pitched instruments in order, if there are as many.
+    """
+    found = [find_by_words(track, instruments, words) for track in tracks]
+    pitched = [i for i, instrument in enumerate(instruments) if not instrument.is_drum]
+    if not any(found) and len(tracks) == len(pitched):
+        found = [[i] for i in pitched]
+    certain = {each[0] for each in found if len(each) == 1}
+    seen: Counter[tuple[int, ...]] = Counter()
+    assigned: list[int | None] = []
+    for track, each in zip(tracks, found, strict=True):
+        left = [i for i in each if i not in certain] or each
+        key = (track.program, *left)
+        assigned.append(left[min(seen[key], len(left) - 1)] if left else None)
+        seen[key] += 1
+    return assigned
 
 
 def find_by_words(
     track: Track, instruments: Sequence[Instrument], words: Sequence[Sequence[str]]
-) -> int | None:
-    """Return the index of the instrument that plays a Score's track; None if there is none.
+) -> list[int]:
+    """Return the indices of the instruments that can play a track of a Score.
 
     Drums play drums. For other tracks, the last word in the track's name that belongs to an
     instrument decides (`Lead Guitar`; of `Bass Guitar` and `Guitar` the longer word), and without
@@ -81,36 +108,37 @@ def find_by_words(
     Args:
         words: of each instrument, the beginnings of words that name it, apart from its own name.
     """
-    part = find_named(track, instruments, words)
-    is_bass = part is not None and instruments[part].program in BASS_PROGRAMS
-    if part is None or (is_bass and track.program in CHOIR_PROGRAMS):
-        return _find_by_program(track, instruments)
-    return part
+    named = find_named(track, instruments, words)
+    is_bass = any(instruments[i].program in BASS_PROGRAMS for i in named)
+    if named and not (is_bass and track.program in CHOIR_PROGRAMS):
+        return named
+    return _find_by_program(track, instruments)
 
 
 def find_named(
     track: Track, instruments: Sequence[Instrument], words: Sequence[Sequence[str]]
-) -> int | None:
-    """Return the index of the instrument that the name of a pitched track tells; None if none.
+) -> list[int]:
+    """Return the indices of the instruments that the name of a pitched track tells.
 
     Args:
         words: see `find_by_words`.
     """
     if track.is_drum:
-        return None
+        return []
     found = [  # end and length of each word in the name, and its instrument
-        (match.end(), len(word), i)
+        ((match.end(), len(word)), i)
         for i, instrument in enumerate(instruments)
         if not instrument.is_drum
         for word in (instrument.name, *words[i])
         for match in re.finditer(rf"\b{re.escape(word)}", track.name, re.IGNORECASE)
     ]
-    return max(found)[2] if found else None
+    last = max(found, default=((0, 0), 0))[0]
+    return sorted({i for word, i in found if word == last})
 
 
-def _find_by_program(track: Track, instruments: Sequence[Instrument]) -> int | None:
-    """Return the index of the first instrument that takes the program of a track, or drums."""
-    family = track.program // _PROGRAMS_PER_FAMILY
+def _find_by_program(track: Track, instruments: Sequence[Instrument]) -> list[int]:
+    """Return the indices of the instruments that take the program of a track, or of drums."""
+    family, found = track.program // _PROGRAMS_PER_FAMILY, []
     for i, other in enumerate(instruments):
         if other.takes:
             takes = any(first <= track.program <= last for first, last in other.takes)
@@ -118,8 +146,8 @@ def _find_by_program(track: Track, instruments: Sequence[Instrument]) -> int | N
             families = {family, other.program // _PROGRAMS_PER_FAMILY}
             takes = len(families) == 1 or families == _STRING_FAMILIES
         if other.is_drum == track.is_drum and (track.is_drum or takes):
-            return i
-    return None
+            found.append(i)
+    return found
 
 
 def _plain(name: str) -> str:

@@ -109,7 +109,7 @@ class PartOrders(InBars):
 
     def tells_part(self, track: Track) -> bool:
         """Return whether the name of a track tells its part, or that it has drums."""
-        return track.is_drum or find_named(track, self.instruments, self.words) is not None
+        return track.is_drum or bool(find_named(track, self.instruments, self.words))
 
     def with_name(self, score: Score, index: int, part: int) -> Score:
         """Return a score whose track at an index has the name of a part."""
@@ -138,7 +138,7 @@ class PartOrders(InBars):
             start = 0
         score = self._with_named_line(report.score, keep)
         rules = score.repairs[len(report.score.repairs) :]
-        roles = [self.find_track(track) for track in score.tracks]
+        roles = self.find_tracks(score.tracks)
         targets = self._targets(score, roles, keep, write)
         sounding = {
             role for role, track in zip(roles, score.tracks, strict=True) if len(track.notes)
@@ -198,7 +198,8 @@ class PartOrders(InBars):
             return score
         part = self.part_names.index(names[0].lower())
         sounding = [i for i, track in enumerate(score.tracks) if len(track.notes)]
-        if part in [self.find_track(score.tracks[i]) for i in sounding]:
+        roles = self.find_tracks(score.tracks)
+        if part in [roles[i] for i in sounding]:
             return score
         tunes = [i for i in sounding if not score.tracks[i].is_drum]
         if len(tunes) > 1:

@@ -23,7 +23,7 @@ from musicgen.tokenization.bars import FIFTHS, Events, sorted_tokens
 from musicgen.tokenization.closing import last_chord
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
 from musicgen.tokenization.gaps import MARKS
-from musicgen.tokenization.instruments import find_by_words, instruments_of
+from musicgen.tokenization.instruments import assign_by_words, instruments_of
 from musicgen.tokenization.part_orders import MAX_PARTS, PartOrders
 from musicgen.tokenization.phrases import (
     FULL,
@@ -137,6 +137,7 @@ class Songs(PartOrders):
         )
         self._is_drum = np.array([part.is_drum for part in self.instruments])
         self.part_names = [part.name.lower() for part in self.instruments]
+        self._tune_part = self.part_names.index(TUNE) if TUNE in self.part_names else 0
         if len(self.parts) + chords > MAX_PARTS:
             raise ParameterError("parts", len(self.parts), f"expected up to {MAX_PARTS - chords}")
         self.tempi = [] if tempo_bins is None else ratio_bins(tempo_bins)
@@ -205,7 +206,10 @@ class Songs(PartOrders):
         return tokens[~is_left | (is_within & (LEFT_ENDS[left] != PIECE))]
 
     def find_track(self, track: Track) -> int | None:
-        return find_by_words(track, self.instruments, self.words)
+        return self.find_tracks([track])[0]
+
+    def find_tracks(self, tracks: Sequence[Track]) -> list[int | None]:
+        return assign_by_words(tracks, self.instruments, self.words)
 
     def normalise_rhythm(self, score: Score) -> Score:
         return printed_rhythm(score)
@@ -290,7 +294,7 @@ class Songs(PartOrders):
         self, report: QuantizationReport
     ) -> tuple[IntArray, IntArray, IntArray, list[Any]]:
         """Return part, onset and pitch of the notes, [N] each, and their three ids, -1: none."""
-        found = [self.find_track(track) for track in report.score.tracks]
+        found = self.find_tracks(report.score.tracks)
         notes, part, track = report.numbered_notes(found, "notes of other instruments")
         is_drum, pitch = self._is_drum[part], notes["pitch"]
         known = np.where(is_drum, np.isin(pitch, self.drums), np.isin(pitch, self.pitches))
@@ -329,12 +333,13 @@ class Songs(PartOrders):
     def name_tune(self, score: Score) -> tuple[Score, int | None]:
         """Return a score of a tune alone with the name of a part, and the index of that part.
 
-        It is the voice, as chords soon follow on a tune of a piano. The instrument is unknown if
-        the track's name tells none, and its program is that of files without programs.
+        It is the voice, as chords soon follow on a tune of a piano; without a voice, the first
+        part. The instrument is unknown if the track's name tells none, and its program is that of
+        files without programs.
         """
         tracks = [track for track in score.tracks if len(track.notes)]
-        if len(tracks) == 1 and TUNE in self.part_names:
-            (tune,), part = tracks, self.part_names.index(TUNE)
+        if len(tracks) == 1:
+            (tune,), part = tracks, self._tune_part
             is_unknown = tune.program == PIANO and not self.tells_part(tune)
             if is_unknown and is_line(tune.notes):
                 return self.with_name(replace(score, tracks=tracks), 0, part), part

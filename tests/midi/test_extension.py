@@ -16,7 +16,7 @@ from musicgen.midi.part_sharing import find_parts
 from tests.generation.builders import BAR, FILES, PromptFile, notes, scale, timed
 
 END = 2 * BAR
-put_behind = partial(extend, find_track=lambda _: 0, whole=False, sustain=BAR)
+put_behind = partial(extend, find_tracks=lambda tracks: [0] * len(tracks), whole=False, sustain=BAR)
 SONG = [(onset, 60 * (1 + onset % 3)) for onset in range(0, 1920, 240)]
 
 
@@ -110,7 +110,7 @@ def test_changes_of_tempo_metre_and_chord_are_written():
 def test_files_that_cannot_be_extended_by_sixteen_tracks(file, reason):
     new = replace(music(), tracks=music((0, 9, 60)).tracks * 16)
     with pytest.raises(UserError, match=reason):
-        put_behind(file.data(), END, new, find_track=lambda _: None)
+        put_behind(file.data(), END, new, find_tracks=lambda tracks: [None] * len(tracks))
 
 
 @given(st.permutations([30, 50, 70, 90]), st.integers(-5, 5), st.booleans())

@@ -22,6 +22,7 @@ FILES = {  # SHA-256 of tokenizers/NAME/vocab.json
     "remi_metres": "a1c4fbac18e3ba88c06883ef71cd34bc1055ddccce4aae5714b1d83b1dbdb377",
     "remi_notes": "5385e0f860bc757eb7b0c53135698a1a415f28424f038b5fb5bb204b8e462fdf",
     "songs": "6fdee3fd9c6db9dada5efc94ce9d956f8466d56947f6e4825732e208ae585907",
+    "quartet": "50db5b3d72deec1905aec9e4c3dd88ccfbf63f05ad182c8b432cbc4db0175ce1",
 }
 
 

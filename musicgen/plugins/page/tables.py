@@ -35,7 +35,7 @@ from musicgen.tokenization.chord_recognition import recognition_tables
 from musicgen.tokenization.chords import CHORDS, chord_index
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.gaps import FUTURE_BARS
-from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS
+from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS, find_by_words
 from musicgen.tokenization.phrases import COUNTS
 from musicgen.tokenization.quantization import bin_edges
 from musicgen.tokenization.songs import TUNE
@@ -119,6 +119,11 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
         edges = bin_edges(values, by_ratio).tolist()
         return {"values": [*values], "edges": edges} if len(values) else None
 
+    def parts_of(track: Track) -> list[int]:
+        if isinstance(tokenizer, Songs):
+            return find_by_words(track, parts, tokenizer.words)
+        return [part for part in tokenizer.find_tracks([track]) if part is not None]
+
     names = [
         f"{note}{accidental}_{chord.partition('_')[2]}"
         for note in "ABCDEFG"
@@ -142,8 +147,8 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
             for i, part in enumerate(tokenizer.parts if isinstance(tokenizer, Songs) else ())
             for word in ([] if parts[i].is_drum else [part["name"], *part.get("words", ())])
         ],
-        "programs": [tokenizer.find_track(Track("", program)) for program in range(128)],
-        "drums": tokenizer.find_track(Track("", is_drum=True)),
+        "programs": [parts_of(Track("", program)) for program in range(128)],
+        "drums": parts_of(Track("", is_drum=True)),
         "firstKey": FIFTHS.start,
         "choirPrograms": [*CHOIR_PROGRAMS],
         "basses": [i for i, part in enumerate(parts) if part.program in BASS_PROGRAMS],

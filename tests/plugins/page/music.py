@@ -32,6 +32,8 @@ SINGERS = [
     [("Singstimme", 0), ("Klavier rechts", 0), ("Bass Guitar", 4), ("Bass", 52)],
     [("Lead Guitar", 0), ("unpiano", 70), ("PIANO_2", 70), ("", 33)],
     [("Flöte", 0), ("T\u00e9nor piano", 0), ("Bass", 1), ("\u00e9voc", 128 - 1)],
+    [("violin", 40), ("violin", 40)],
+    [("Violin 2", 0), ("", 48), ("Vc.", 0)],
 ]
 TOKENIZERS = {
     "remi": REMI(),
@@ -40,6 +42,7 @@ TOKENIZERS = {
     "songs": frozen_tokenizers()["songs"],
     "songs of a band": Songs(**BAND),
     "songs with phrases": Songs(**frozen_tokenizers()["songs"].settings() | {"phrases": True}),
+    "songs of a quartet": frozen_tokenizers()["quartet"],
     "chorale": Chorale(lead_probability=0.5),
     "chorale short": Chorale(max_beats=12),
 }
@@ -69,6 +72,8 @@ def pieces(kind: str) -> list[Score]:
         others[0].key_signatures = [KeySignature(2000, -3), KeySignature(9000, 6)]
         others[1].time_signatures = [TimeSignature(0, 3, 8), TimeSignature(4320, 4, 4)]
         others[1].tempos = np.array([(0, 71.0), (2000, 93.0), (2300, 180.0)], TEMPO)
+    if kind == "songs of a quartet":  # which the others do not fit
+        return others[3:]
     return [groove, compose_pop(SEED, 0), named, *others]
 
 

@@ -129,8 +129,25 @@ class BarTokenizer {
 
   // Encoding
 
-  /** Return the index of the part that plays a track, or null; see instruments.py. */
-  findTrack({ name, program, isDrum }) {
+  /** Return the index of the part that plays each track, or null; see instruments.py. */
+  findTracks(tracks) {
+    let found = tracks.map((track) => this.#partsFor(track));
+    const pitched = this.tracks.flatMap(({ isDrum }, i) => (isDrum ? [] : [[i]]));
+    if (found.every((parts) => !parts.length) && tracks.length === pitched.length) found = pitched;
+    const certain = new Set(found.filter((parts) => parts.length === 1).flat());
+    const seen = new Map();
+    return tracks.map(({ program }, i) => {
+      const left = found[i].filter((part) => !certain.has(part));
+      const parts = left.length ? left : found[i];
+      const key = `${program} ${parts}`;
+      const number = seen.get(key) ?? 0;
+      seen.set(key, number + 1);
+      return parts[Math.min(number, parts.length - 1)] ?? null;
+    });
+  }
+
+  /** Return the indices of the parts that can play a track. */
+  #partsFor({ name, program, isDrum }) {
     if (isDrum) return this.drums;
     const text = name.toLowerCase();
     const wordStarts = [...text.matchAll(/(?<![\p{L}\p{N}_])[\p{L}\p{N}_]/gu)].map(
@@ -140,17 +157,21 @@ class BarTokenizer {
       const starts = wordStarts.filter((start) => text.startsWith(word, start));
       return starts.map((start) => [start + word.length, word.length, part]);
     });
-    const part = found.sort(compare).at(-1)?.[2];
-    const isSung = this.basses.includes(part) && this.choirPrograms.includes(program);
-    return part === undefined || isSung ? this.programs[program] : part;
+    const [end, length] = found.sort(compare).at(-1) ?? [];
+    const last = found.filter((each) => each[0] === end && each[1] === length);
+    const parts = [...new Set(last.map((each) => each[2]))];
+    const isBass = parts.some((part) => this.basses.includes(part));
+    const isSung = isBass && this.choirPrograms.includes(program);
+    return parts.length && !isSung ? parts : this.programs[program];
   }
 
   /** Return the notes of a score that the vocabulary has, as removeOverlaps does. */
   notesOf(score, isInside) {
     const step = (tick, unit = 1) => toGrid(tick, unit * this.stepsPerBeat, score.ticksPerBeat);
     const { unit } = this;
-    const notesOfTrack = (track) => {
-      const part = this.findTrack(track);
+    const parts = this.findTracks(score.tracks);
+    const notesOfTrack = (track, i) => {
+      const part = parts[i];
       const family = track.isDrum ? "Drum" : "Pitch";
       const tokenOf = (pitch) => pitch + this.families[family][0] - this.lowest[family];
       const isKnown = (pitch) => part !== null && within(tokenOf(pitch), this.families[family]);

@@ -28,8 +28,9 @@ function findPerformance(tokenizer, score, bars, first, end) {
   const tick = 1 / score.ticksPerBeat;
   const lines = bars.filter((line) => line >= first && line < end);
   const [notes, byPlace] = [[], new Map()];
+  const parts = tokenizer.findTracks?.(score.tracks) ?? [...score.tracks.keys()];
   score.tracks.forEach((track, i) => {
-    const part = tokenizer.findTrack ? tokenizer.findTrack(track) : i;
+    const part = parts[i];
     for (const [onset, written, pitch, velocity, late = 0, duration = written] of track.notes) {
       const step = toGrid(onset, stepsPerBeat, score.ticksPerBeat);
       if (part === null || step < first || step >= end) continue;
