@@ -34,6 +34,8 @@ SINGERS = [
     [("Flöte", 0), ("T\u00e9nor piano", 0), ("Bass", 1), ("\u00e9voc", 128 - 1)],
     [("violin", 40), ("violin", 40)],
     [("Violin 2", 0), ("", 48), ("Vc.", 0)],
+    [("", 0), ("", 0), ("", 0), ("", 0)],
+    [("cellos", 0), ("VIOLA", 0)],
 ]
 TOKENIZERS = {
     "remi": REMI(),
