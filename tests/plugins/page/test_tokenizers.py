@@ -129,7 +129,9 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
     scores += [replace(score, markers=[]) for score in scores[:2]]
     scores += [replace(score, markers=score.markers[9:]) for score in scores[:1]]
     scores.append(loads(dumps(scores[0].clip(4 * 1920 + 100, scores[0].end))))
-    files = [*(list(dumps(score)) for score in scores), list(TITLED.data())]
+    files = [list(dumps(score)) for score in scores]
+    if name != "songs of a quartet":  # which the titled piano does not fit
+        files.append(list(TITLED.data()))
     body = """
         return data.files.map((bytes) => {
           const score = readMidi(Uint8Array.from(bytes));
