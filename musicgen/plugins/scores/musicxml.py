@@ -30,6 +30,8 @@ from musicgen.plugins.scores.bars_and_repeats import (
 from musicgen.plugins.scores.sheet import Sheet, join_parts
 from musicgen.text import pluralize
 
+_ROUNDING = Fraction(1, 32)
+"""Quarters; a bar differs by less from its metre if the durations of its tuplets are rounded."""
 _UNITS = {"whole": 4, "half": 2, "quarter": 1, "eighth": 0.5, "16th": 0.25, "32nd": 0.125}
 QUALITIES = {  # of chords, by their kinds; other kinds are major, and ninths as sevenths
     "minor": "m",
@@ -179,8 +181,15 @@ class _PartReader:
                     self._read_harmony(element)
                 case "barline":
                     self._read_barline(element)
+        self._end_bar()
+
+    def _end_bar(self) -> None:
         if 0 < self.num_repeated <= len(self.bars) and not self.bar.notes:
             self.bar.notes = list(self.bars[-self.num_repeated].notes)
+        if self.bar.metre is not None:
+            full = Fraction(4 * self.bar.metre[0], self.bar.metre[1])
+            if abs(self.bar.length - full) < _ROUNDING:
+                self.bar.length = full
         self.bars.append(self.bar)
 
     def _duration(self, element: Element) -> Fraction:

@@ -356,3 +356,16 @@ def test_an_archive_that_lies_about_sizes_is_not_inflated(tmp_path, method):
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
+
+
+def test_tuplets_with_rounded_durations_do_not_move_the_bars_behind_them(tmp_path):
+    thirteen = note("C", 148) * 13  # 1924 of 1920 divisions
+    seven = note("C", 274) * 7  # 1918
+    begin = attributes(0, divisions=480)
+    score = read_text(tmp_path, score_of([begin + thirteen, seven, note("D", 1920)]))
+    assert [each.tick for each in score.time_signatures] == [0]
+    assert quarters(score.tracks[0])[-1] == (8, 4, 62)
+    short = read_text(
+        tmp_path, score_of([begin + note("C", 1920), note("D", 1905), note("E", 1920)])
+    )
+    assert quarters(short.tracks[0])[-1] == (4 + 1905 / 480, 4, 64)  # as printed
