@@ -68,8 +68,7 @@ def continued(args: argparse.Namespace, data: EncodedCorpus) -> list[Continuatio
     """Return --samples continuations of each held-out quartet in turn, from --out if there."""
     path = args.out / f"{Path(args.model).name} {args.pieces} by {args.samples}.pickle"
     if not path.is_file():
-        held_out = [*data.splits["val"], *data.splits["test"]]
-        readers: Sequence[Callable[[], Score]] = [*piece_readers(data, held_out).values()]
+        readers: Sequence[Callable[[], Score]] = [*piece_readers(data, data.split("val")).values()]
         scores = [read() for read in evenly_spaced(readers, args.pieces)]
         done = musicgen.load(args.model).generate(
             scores, prompt_bars=PROMPT_BARS, bars=BARS, num_samples=args.samples, seed=0
