@@ -18,6 +18,7 @@ from musicgen.tokenization.instruments import find_named
 from musicgen.tokenization.quantization import relocate
 from musicgen.tokenization.vocabulary import IntArray, within
 
+TUNE = "voice"  # name of the part for a lone melody
 MAX_PARTS = 8  # with the chords; there are 2 to the power of their number orders
 
 _SINGLE_PROBABILITY = 0.5  # of the crops in which parts lead; in the others any set leads
@@ -236,7 +237,9 @@ class PartOrders(InBars):
                 expected += f"; name the track of a tune {asked[0].capitalize()}"
             raise ParameterError("keep", ",".join(keep), expected)
         others = [part for part in range(len(known)) if part not in kept]
-        return [part for part in played if part not in kept] or others[:1]
+        if TUNE in known:  # a song is accompanied by one part, a tune of an ensemble by all
+            others = others[:1]
+        return [part for part in played if part not in kept] or others
 
     def _part_named(self, score: Score, roles: Sequence[int | None], name: str) -> int:
         """Return the part with a name, or of the track with that name.

@@ -24,7 +24,7 @@ from musicgen.tokenization.closing import last_chord
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
 from musicgen.tokenization.gaps import MARKS
 from musicgen.tokenization.instruments import assign_by_words, instruments_of
-from musicgen.tokenization.part_orders import MAX_PARTS, PartOrders
+from musicgen.tokenization.part_orders import MAX_PARTS, TUNE, PartOrders
 from musicgen.tokenization.phrases import (
     FULL,
     HALF,
@@ -54,8 +54,6 @@ DURATIONS = (
     36, 40, 42, 45, 48, 54, 60, 66, 72, 84, 96, 108, 120, 144, 168, 192,
 )  # fmt: skip
 NUM_PITCHES = 128  # MIDI pitches: a voice of a part's pitch is 128 part + pitch
-
-TUNE = "voice"  # name of the part for a lone melody
 
 _HEADER_PLACES = 4  # bar, key, tempo and the part of chords, before the other parts of a bar
 

@@ -79,3 +79,11 @@ def test_the_documented_ensemble_is_a_tokenizer():
     names = ["Flauto", "English Horn", "Klarinette", "Corno", "Fagott"]
     found = tokenizer.find_tracks([Track(name) for name in names])
     assert np.array_equal(found, range(5))
+
+
+def test_a_tune_of_an_ensemble_is_accompanied_by_all_other_parts():
+    notes = notes_from([(480 * i, 480, 70, 64) for i in range(8)])
+    score = Score(480, [Track("Melody", notes=notes)])
+    (piece,) = music_model(QUARTET).generate(score, keep="violin 1")
+    assert piece.prompt.targets == [1, 2, 3]
+    assert np.array_equal(piece.score.tracks[0].notes["pitch"], notes["pitch"])

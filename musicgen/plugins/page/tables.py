@@ -36,9 +36,9 @@ from musicgen.tokenization.chords import CHORDS, chord_index
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.gaps import FUTURE_BARS
 from musicgen.tokenization.instruments import BASS_PROGRAMS, CHOIR_PROGRAMS, find_by_words
+from musicgen.tokenization.part_orders import TUNE
 from musicgen.tokenization.phrases import COUNTS
 from musicgen.tokenization.quantization import bin_edges
-from musicgen.tokenization.songs import TUNE
 from musicgen.tokenization.voices import NUM_VOICES, SILENCE, VOICE_CENTRES
 from musicgen.tokenization.whole_bars import COMMON_TIME, MAX_EMPTY_BARS
 

@@ -388,7 +388,9 @@ class BarTokenizer {
       return [...withHeader(this, melodyBars[i] ?? [bar], wholeBars[i]), null];
     });
     const endTime = bars.reduce((sum, bar) => sum + this.bar_lengths[bar - this.barTokens[0]], 0);
-    const targets = others.length ? others : [1];
+    const isSong = this.tracks.some(({ name }) => name.toLowerCase() === CONSTANTS.tune);
+    const ensemble = [...score.tracks.keys()].filter((part) => part !== kept);
+    const targets = others.length ? others : isSong ? [1] : ensemble;
     return { conditioning: [...conditioning, bars.at(-1)], endTime, kept, targets };
   }
 
