@@ -319,6 +319,23 @@ class MaxNotesOfParts(Constraint):
         return mask
 
 
+class LowestPitches(Constraint):
+    """No part has a note below its lowest pitch, such as the open G string of a violin.
+
+    Args:
+        ranks: of the lowest pitch of each part, among those of the vocabulary. [num_parts]
+    """
+
+    def __init__(self, grammar: SongsGrammar, ranks: IntArray) -> None:
+        self.grammar, self.ranks = grammar, ranks
+
+    def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
+        grammar, lowest = self.grammar, self.ranks[np.maximum(state.part, 0)]
+        mask = np.ones((len(lowest), len(grammar.vocabulary)), bool)
+        mask[:, grammar.slices["Pitch"]] = grammar.ranks["Pitch"] >= lowest[:, None]
+        return mask
+
+
 def bar_constraints(
     grammar: BarGrammar,
     request: Any,

@@ -13,6 +13,7 @@ from musicgen.midi.score import PIANO, is_line
 from musicgen.tokenization.bar_constraints import (
     FixedKey,
     KeptSongParts,
+    LowestPitches,
     MaxNotesOfParts,
     PlannedEnds,
     SongsChords,
@@ -55,6 +56,7 @@ DURATIONS = (
 )  # fmt: skip
 NUM_PITCHES = 128  # MIDI pitches: a voice of a part's pitch is 128 part + pitch
 
+_OF_PARTS = ("words", "lowest")  # settings of a part that other instruments lack
 _HEADER_PLACES = 4  # bar, key, tempo and the part of chords, before the other parts of a bar
 
 
@@ -75,8 +77,8 @@ class Songs(PartOrders):
     learns to write the chords and the other parts to them.
 
     Args:
-        parts: name, program and drum flag of each, the programs that it takes, and words in the
-            names of tracks that it takes, see `find_by_words`.
+        parts: name, program and drum flag of each, the programs that it takes, words in the names
+            of tracks that it takes, see `find_by_words`, and the lowest pitch that is generated.
         time_signatures: those of the vocabulary, see `TimeSignatures`.
         pitch_range: lowest and highest MIDI pitch.
         velocity_bins: lowest, highest and step; None: no Velocity tokens.
@@ -131,13 +133,15 @@ class Songs(PartOrders):
         self.parts = [dict(part) for part in parts]
         self.words = [part.get("words", ()) for part in self.parts]
         self.instruments = instruments_of(
-            [{name: part[name] for name in part if name != "words"} for part in self.parts]
+            [{name: part[name] for name in part if name not in _OF_PARTS} for part in self.parts]
         )
         self._is_drum = np.array([part.is_drum for part in self.instruments])
         self.part_names = [part.name.lower() for part in self.instruments]
         self._tune_part = self.part_names.index(TUNE) if TUNE in self.part_names else 0
         if len(self.parts) + chords > MAX_PARTS:
             raise ParameterError("parts", len(self.parts), f"expected up to {MAX_PARTS - chords}")
+        lowest = [part.get("lowest", 0) - self.pitches.start for part in self.parts]
+        self.lowest_pitches = np.maximum([*lowest, 0], 0)  # ranks; the last part is of chords
         self.tempi = [] if tempo_bins is None else ratio_bins(tempo_bins)
         self.header = ("Key", "Tempo")
         part_names = [part.name for part in self.instruments]
@@ -170,6 +174,8 @@ class Songs(PartOrders):
         if self.chords:
             asked = [last_chord(request, prompt) for prompt in prompts]
             own.append(SongsChords(grammar, asked, targets, always_chooses=is_whole))
+        if self.lowest_pitches.any():
+            own.append(LowestPitches(grammar, self.lowest_pitches))
         if max_notes := request.sampling.max_notes:
             own.append(MaxNotesOfParts(grammar, notes_of_each(grammar, max_notes), targets))
         if request.piece.key is not None and not is_whole:

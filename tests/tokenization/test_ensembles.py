@@ -87,3 +87,16 @@ def test_a_tune_of_an_ensemble_is_accompanied_by_all_other_parts():
     (piece,) = music_model(QUARTET).generate(score, keep="violin 1")
     assert piece.prompt.targets == [1, 2, 3]
     assert np.array_equal(piece.score.tracks[0].notes["pitch"], notes["pitch"])
+
+
+def test_no_note_below_the_lowest_string_is_written_though_files_may_have_some():
+    notes = notes_from([(480 * i, 480, 50, 64) for i in range(4)])
+    score = Score(480, [Track("Violin 1", 40, notes=notes), Track("Cello", 42, notes=notes)])
+    pieces = music_model(QUARTET).generate(score, prompt_bars=1, bars=4, num_samples=4, seed=0)
+    lowest = [part["lowest"] for part in QUARTET.parts]
+    new = [track.notes["pitch"] for piece in pieces for track in piece.new_on_grid.tracks]
+    assert sum(map(len, new)) > 20
+    assert all(
+        pitches.min(initial=127) >= low for pitches, low in zip(new, 4 * lowest, strict=True)
+    )
+    assert pieces[0].prompt.score.tracks[0].notes["pitch"].tolist() == [50] * 4

@@ -142,6 +142,7 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
         "velocities": bins(tokenizer.velocities),
         "tempi": bins(tokenizer.tempi, is_songs),
         "places": tokenizer.places.tolist(),
+        "lowestPitches": tokenizer.lowest_pitches.tolist() if isinstance(tokenizer, Songs) else [],
         "words": [
             [word.lower(), i]
             for i, part in enumerate(tokenizer.parts if isinstance(tokenizer, Songs) else ())

@@ -17,6 +17,7 @@ from musicgen.tokenization import REMI
 from musicgen.tokenization.bar_constraints import (
     FixedTempo,
     FixedTimeSignature,
+    LowestPitches,
     PlannedEnds,
     REMIChords,
     SongsChords,
@@ -67,6 +68,8 @@ def random_walk(tokenizer, rng, number: int) -> dict:
     if isinstance(grammar, BarGrammar):
         constraints += [FixedTempo(grammar)] * options["tempo"]
         constraints += [FixedTimeSignature(grammar)] * options["metre"]
+    if getattr(tokenizer, "lowest_pitches", np.zeros(0)).any():
+        constraints.append(LowestPitches(grammar, tokenizer.lowest_pitches))
     start, limit = np.array([options["notBefore"]]), options["limit"]
     may_end = np.array([0 if options["end"] else NEVER])
     limit = None if limit is None else np.array([limit])

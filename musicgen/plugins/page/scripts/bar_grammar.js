@@ -179,7 +179,8 @@ class BarGrammar extends Grammar {
       case "Pitch": {
         const isPitched = !isDrum && !this.isChords(part);
         const first = part * tokenizer.count("Pitch");
-        return (rank) => isPitched && rank > this.pitch && this.ends[first + rank] <= unit * time;
+        const above = Math.max(this.pitch, (tokenizer.lowestPitches[part] ?? 0) - 1);
+        return (rank) => isPitched && rank > above && this.ends[first + rank] <= unit * time;
       }
       case "Drum":
         return (rank) => isDrum && rank > this.pitch;
