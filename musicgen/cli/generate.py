@@ -161,6 +161,7 @@ def write_report(
             metadata=settings,
             notices=others,
             explanation=generated_files.explain_figures(shown),
+            with_staves=True,
         )
         write_text(out / REPORT, page)
     count = f"{pluralize(len(pieces), 'pieces')}, {pluralize(new_tokens, 'tokens')} added"

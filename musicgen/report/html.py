@@ -11,20 +11,22 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from itertools import count
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
 from musicgen.midi import DRUMS, Score, Track, role
+from musicgen.report.pieces import Kept, Mark, Metadata, ReportPiece, Value, note_keys
+from musicgen.report.staves import Drawing, draw_pieces
 from musicgen.text import pluralize, shortened
 
-SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "report.js")
+SCRIPTS = ("score.js", "synth.js", "colours.js", "roll.js", "player.js", "staves.js", "report.js")
 NUM_COLOURS = 8  # --track-0 … --track-7 in style.css
 NUM_NOTICES_SHOWN = 2  # more notices than this are folded
 
@@ -40,41 +42,6 @@ SYNTHESISER_VOICES = {
 CHORD_SUFFIXES = {quality: quality for quality in ("m", "7", "m7", "sus2", "sus4")}
 CHORD_SUFFIXES |= {"M": "", "M7": "maj7", "o": "dim", "o7": "dim7", "/o7": "m7♭5", "+": "aug"}
 
-Value = str | int | float | Sequence[Any] | None
-Metadata = Mapping[str, Value]
-"""Values by label."""
-
-Mark = tuple[int, int, str]
-"""A passage to mark on the piano roll: its first and last tick, and a short text."""
-
-
-class Kept(NamedTuple):
-    """What is kept of a whole piece after `prompt_end`.
-
-    Attributes:
-        score: the notes of kept parts, and those behind a gap.
-        gap_end: tick at which a gap ends; None: there is no gap.
-    """
-
-    score: Score
-    gap_end: int | None = None
-
-
-@dataclass(frozen=True)
-class ReportPiece:
-    """A piece of the report."""
-
-    title: str  # such as the name of the prompt
-    score: Score  # prompt and continuation
-    prompt_end: int  # tick at which the continuation begins; 0 without a prompt
-    midi_file: str | None  # path relative to the report; None: no link
-    metadata: Metadata  # technical details, which are folded
-    measures: Metadata = field(default_factory=dict)  # measures, which are shown
-    notices: Sequence[str] = ()  # such as what the vocabulary cannot express
-    audio_file: str | None = None  # path of a WAV file, like `midi_file`
-    marks: Sequence[Mark] = ()  # passages to mark on the piano roll
-    kept: Kept | None = None  # of a whole piece after `prompt_end`
-
 
 def render_report(
     *,
@@ -84,6 +51,7 @@ def render_report(
     notices: Sequence[str] = (),
     summary: str = "",
     explanation: str = "",
+    with_staves: bool = False,
 ) -> str:
     """Return the HTML of a report.
 
@@ -94,18 +62,21 @@ def render_report(
         notices: sentences about all pieces, such as that a limit was reached.
         summary: HTML above the pieces.
         explanation: sentences on the measures of the pieces.
+        with_staves: whether to engrave the pieces, where verovio is installed.
     """
+    drawing = draw_pieces(pieces) if with_staves else Drawing()
     return render_page(
         asset("page.html"),
-        styles=[asset("style.css")],
+        styles=[asset("style.css"), *([asset("staves.css")] if drawing.data else [])],
         scripts=[asset(name) for name in SCRIPTS],
         title=text(title),
         notices=_notices(notices),
-        summary=summary,
+        summary=summary + (f'<p class="summary">{text(drawing.notice)}</p>' * bool(drawing.notice)),
         metadata=fold("How these were made", metadata_list(metadata)),
         contents=_contents_table(pieces) if len(pieces) > 1 else "",
         explanation=f'<p class="summary">{text(explanation)}</p>' if explanation else "",
-        pieces="\n".join(_piece(index, piece) for index, piece in enumerate(pieces)),
+        pieces="\n".join(_piece(i, piece, drawing) for i, piece in enumerate(pieces)),
+        staves=drawing.script(),
     )
 
 
@@ -117,7 +88,7 @@ def _notices(notices: Sequence[str]) -> str:
     return fold(pluralize(len(notices), "notices"), f"<ul>\n{entries}\n</ul>", "notice") + "\n"
 
 
-def _piece(index: int, piece: ReportPiece) -> str:
+def _piece(index: int, piece: ReportPiece, drawing: Drawing) -> str:
     """Return the HTML of a piece."""
     score = piece.score
     summary = f"{pluralize(score.num_bars, 'bars')}, {pluralize(score.num_notes, 'notes')}"
@@ -136,11 +107,25 @@ def _piece(index: int, piece: ReportPiece) -> str:
         downloads=_download(piece, piece.midi_file, "MIDI")
         + _download(piece, piece.audio_file, "WAV"),
         notices=_notices(piece.notices),
+        staves=_staves(index, piece, drawing),
         legend="\n".join(map(_legend_entry, count(), score.tracks, num_kept)),
         measures=metadata_list(piece.measures, form=".2f"),
         metadata=fold("Details", metadata_list(piece.metadata)),
         data=embedded_json(data),
     )
+
+
+def _staves(index: int, piece: ReportPiece, drawing: Drawing) -> str:
+    """Return the HTML for the staves of a piece, into which a script draws; "" without them."""
+    if not drawing.data:
+        return ""
+    if index in drawing.missing:
+        return f'<p class="summary">{text(drawing.missing[index])}</p>'
+    has_gap = piece.kept is not None and piece.kept.gap_end is not None
+    colours = f'Prompt <span class="new">{"Gap" if has_gap else "Continuation"}</span>'
+    key = f'<p class="summary colours">{colours}</p>' if index in drawing.two_coloured else ""
+    label = f'aria-label="Staves of {text(piece.title)}"'
+    return f'{key}<div class="staves" tabindex="0" role="group" {label}></div>'
 
 
 def _legend_entry(number: int, track: Track, num_kept: int) -> str:
@@ -252,12 +237,6 @@ def tempo_map(score: Score) -> list[list[float]]:
     ]
 
 
-def _keys(track: Track) -> list[tuple[Any, ...]]:
-    """Return a key per note, its track, onset and pitch, to find it in another score."""
-    notes = track.notes[["onset", "pitch"]].tolist()
-    return [(track.name, track.program, track.is_drum, onset, pitch) for onset, pitch in notes]
-
-
 def score_payload(
     score: Score, prompt_end: int, marks: Sequence[Mark] = (), kept: Kept | None = None
 ) -> dict[str, Any]:
@@ -271,13 +250,13 @@ def score_payload(
         marks: passages to mark on the piano roll.
         kept: what is kept of a whole piece after `prompt_end`.
     """
-    kept_keys = {key for track in kept.score.tracks for key in _keys(track)} if kept else set()
+    kept_keys = {key for track in kept.score.tracks for key in note_keys(track)} if kept else set()
     end = max(score.end, prompt_end)
     tracks = []
     for track in score.tracks:
         # The player schedules notes in the order of their onsets.
         notes = track.notes[np.argsort(track.notes["onset"], kind="stable")]
-        keys = _keys(replace(track, notes=notes))
+        keys = note_keys(replace(track, notes=notes))
         tracks.append(
             {
                 "voice": track_voice(track),

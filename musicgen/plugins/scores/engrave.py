@@ -1,7 +1,7 @@
 """Verovio in a process of its own, since damaged scores crash it; see `Engraver`.
 
-Each line that it reads is a score in MEI or Humdrum, its format, and whether to expand repeats. For
-each it writes a line, in JSON: MEI without ornaments, and its events.
+Each line that it reads is the name of a function, `engrave` or `draw`, and its arguments, in JSON.
+For each it writes a line with what the function returns.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from fractions import Fraction
@@ -30,6 +30,12 @@ _LONGEST_CHAIN = 8  # of copies of copies
 _EVENTS = ("note", "chord", "rest", "space")
 _BAR_REPEATS = {"mRpt": 1, "mRpt2": 2}
 _LENGTHS = {"breve": Fraction(8), "long": Fraction(16)}  # in quarters
+_DRAWING = {  # a system is a page, as high as it needs
+    **{"systemMaxPerPage": 1, "pageHeight": 60_000, "adjustPageHeight": True},
+    **{"pageMarginLeft": 40} | {f"pageMargin{side}": 0 for side in ("Right", "Top", "Bottom")},
+    **{"header": "none", "footer": "none", "breaks": "auto", "breaksNoWidow": True},
+    **{"smuflTextFont": "none", "svgRemoveXlink": True, "svgFormatRaw": True},
+}
 _NAMESPACE = ' xmlns="http://www.music-encoding.org/ns/mei"'
 
 
@@ -43,6 +49,7 @@ def engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, Any]
         form: verovio's name of the format.
         expand: its option, `expandAlways` or `expandNever`, for repeats.
     """
+    text = expand_sections(text, expand) if form == "humdrum" else text
     toolkit = verovio.toolkit()
     toolkit.setOptions({expand: True, "breaks": "none"})
     toolkit.setInputFrom(form)
@@ -63,6 +70,25 @@ def engrave(text: str, form: str, expand: str) -> tuple[str, list[dict[str, Any]
     toolkit.setInputFrom("mei")
     toolkit.loadData(plain := ElementTree.tostring(root, "unicode"))
     return plain, toolkit.renderToTimemap({"includeMeasures": True, "includeRests": True})
+
+
+def draw(text: str, widths: list[int]) -> list[list[str]]:
+    """Return the systems of a score in MusicXML as SVG, broken to each of some widths.
+
+    Args:
+        widths: in pixels, of which a staff is 72 high.
+    """
+    toolkit = verovio.toolkit()
+    toolkit.setOptions(_DRAWING)
+    toolkit.setInputFrom("xml")
+    assert toolkit.loadData(text), "damaged"
+    drawings = []
+    for width in widths:
+        toolkit.setOptions({"pageWidth": width})
+        toolkit.redoLayout()
+        pages = range(1, toolkit.getPageCount() + 1)
+        drawings.append([toolkit.renderToSVG(page) for page in pages])
+    return drawings
 
 
 def write_out_signs(root: Element) -> None:
@@ -247,12 +273,12 @@ def limit_time() -> None:
 
 
 def serve(requests: Iterable[bytes], output: TextIO) -> None:
-    """Engrave scores, and write a line for each."""
+    """Engrave or draw scores, and write a line for each."""
+    functions: dict[str, Callable[..., Any]] = {"engrave": engrave, "draw": draw}
     for request in requests:
         limit_time()
-        text, form, expand = json.loads(request)
-        text = expand_sections(text, expand) if form == "humdrum" else text
-        output.write(json.dumps(engrave(text, form, expand)) + "\n")
+        name, *arguments = json.loads(request)
+        output.write(json.dumps(functions[name](*arguments)) + "\n")
         output.flush()
 
 

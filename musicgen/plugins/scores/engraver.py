@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock, Timer
@@ -34,7 +35,21 @@ class Engraver:
         Raises:
             ValueError: it is damaged, or takes too much time or memory.
         """
-        request = json.dumps([text, form, expand]).encode() + b"\n"
+        mei, events = self._call("engrave", text, form, expand)
+        return mei, events
+
+    def draw(self, text: str, widths: Sequence[int]) -> list[list[str]]:
+        """Return the systems of a score in MusicXML at each width, see `engrave.draw`.
+
+        Raises:
+            ValueError: as `engrave` does.
+        """
+        drawings: list[list[str]] = self._call("draw", text, widths)
+        return drawings
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Return what a function of `engrave.py` returns."""
+        request = json.dumps([name, *arguments]).encode() + b"\n"
         with self._lock:
             is_used = self.process is not None
             reply = self._ask(request)
@@ -42,8 +57,7 @@ class Engraver:
                 reply = self._ask(request)
         if not reply:
             raise ValueError("damaged")
-        mei, events = json.loads(reply)
-        return mei, events
+        return json.loads(reply)
 
     def stop(self) -> None:
         """End the process, if there is one."""

@@ -7,12 +7,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import groupby, pairwise
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from musicgen.midi.key import Key, final_key
-from musicgen.midi.score import DOUBLE_BAR, FERMATA, SIGNS, Score, Track
+from musicgen.midi.score import DOUBLE_BAR, DRUMS, FERMATA, SIGNS, Score, Track, role
 from musicgen.plugins.scores.bars_and_repeats import Metre
 from musicgen.plugins.scores.written_parts import Bar, PartWriter, Sign
 from musicgen.plugins.scores.written_signs import chord_symbol
@@ -34,11 +34,18 @@ def write_musicxml(score: Score, title: str = "") -> bytes:
       triplets. A first bar whose first half is silent is an upbeat.
     - Without a key signature the key is that of the notes. Pitches are spelled by the key.
     - Chords and fermatas are those of the markers, other markers rehearsal marks. Dynamics stand
-      where the velocities of a track differ.
+      where the velocities of a track differ. Parts of a family that follow another have a bracket.
 
     Args:
         title: of the page.
     """
+    root, _ = musicxml_tree(score, title)
+    ElementTree.indent(root, " ")
+    return (_HEAD + ElementTree.tostring(root, "unicode") + "\n").encode()
+
+
+def musicxml_tree(score: Score, title: str = "") -> tuple[Element, list[PartWriter]]:
+    """Return the MusicXML of `write_musicxml`, and what wrote its parts: of tracks with notes."""
     tracks = [track for track in score.tracks if len(track.notes)] or [Track("Music")]
     sounds = [written_sounds(track.notes, score.ticks_per_beat) for track in tracks]
     bars = _bars_of(score, min((own[0].onset for own in sounds if own), default=Fraction(0)))
@@ -56,8 +63,24 @@ def write_musicxml(score: Score, title: str = "") -> bytes:
     _place_fermatas(score, parts)
     for part in parts:
         root.append(part.element())
-    ElementTree.indent(root, " ")
-    return (_HEAD + ElementTree.tostring(root, "unicode") + "\n").encode()
+    _write_brackets(listed, tracks)
+    return root, parts
+
+
+def _write_brackets(listed: Element, tracks: Sequence[Track]) -> None:
+    """Join parts of a family by a bracket and by bar lines; a keyboard has a brace of its own."""
+    heads, number = list(listed), 0
+    for family, own in groupby(zip(heads, tracks, strict=True), key=lambda pair: role(pair[1])):
+        members = [head for head, _ in own]
+        if len(members) < 2 or family in (DRUMS, "Piano"):
+            continue
+        number += 1
+        start = Element("part-group", type="start", number=str(number))
+        SubElement(start, "group-symbol").text = "bracket"
+        SubElement(start, "group-barline").text = "yes"
+        listed.insert(list(listed).index(members[0]), start)
+        stop = Element("part-group", type="stop", number=str(number))
+        listed.insert(list(listed).index(members[-1]) + 1, stop)
 
 
 def _bars_of(score: Score, first_onset: Fraction) -> list[Bar]:

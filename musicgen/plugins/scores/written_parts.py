@@ -63,6 +63,7 @@ class PartWriter:
         staves: of each staff, the number of its first voice, and its voices.
         divisions: of a quarter.
         fermatas: where they stand.
+        heads: what was written: the element, its value, and its pitch; None: a rest.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class PartWriter:
     ) -> None:
         self.track, self.name, self.bars = track, name, bars
         self.fermatas = frozenset[Fraction]()
+        self.heads = list[tuple[Element, Value, int | None]]()
         self.staves = list[tuple[int, list[dict[int, list[Value]]]]]()
         first_voice = 1
         staves = _by_staff(track, sounds, bars)
@@ -288,6 +290,7 @@ class _StaffWriter:
         for pitch in pitches:
             is_first = pitch == pitches[0]
             note = SubElement(measure, "note")
+            self.part.heads.append((note, value, pitch))
             if value.sound is None and voice:
                 note.set("print-object", "no")
             if not is_first:

@@ -76,7 +76,7 @@ def written_sounds(notes: NoteArray, ticks_per_beat: int) -> list[Sound]:
     they round, those of notes that were played sixteenths or triplets, beat by beat. So do the ends
     of a track in which most notes are a little shorter than they are printed.
     """
-    rows = [(int(n["onset"]), int(n["onset"] + n["duration"]), int(n["pitch"])) for n in notes]
+    rows = _rows(notes)
     times = _Times(ticks_per_beat, rows)
     together = defaultdict[tuple[Fraction, Fraction, int], list[int]](list)
     taken = defaultdict[tuple[Fraction, Fraction, int], int](int)
@@ -92,6 +92,18 @@ def written_sounds(notes: NoteArray, ticks_per_beat: int) -> list[Sound]:
         together[onset, end, number].append(pitch)
     found = [Sound(*key[:2], tuple(sorted(pitches))) for key, pitches in together.items()]
     return sorted(found, key=lambda each: (each.onset, -sum(each.pitches) / len(each.pitches)))
+
+
+def written_onsets(notes: NoteArray, ticks_per_beat: int) -> list[Fraction]:
+    """Return when each note begins in `written_sounds`."""
+    rows = _rows(notes)
+    times = _Times(ticks_per_beat, rows)
+    return [times.onset(first) for first, _, _ in rows]
+
+
+def _rows(notes: NoteArray) -> list[tuple[int, int, int]]:
+    """Return onset, end and pitch of each note."""
+    return [(int(n["onset"]), int(n["onset"] + n["duration"]), int(n["pitch"])) for n in notes]
 
 
 def _division_at(place: Fraction, ticks_per_beat: int) -> Fraction | None:

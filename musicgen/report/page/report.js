@@ -9,6 +9,7 @@ class Card extends Piece {
     this.element = element;
     this.title = element.querySelector("h2").textContent;
     this.button = element.querySelector(".play");
+    this.staves = null; // until they are unpacked
     this.roll = new Roll(element.querySelector(".roll"), this.score, (track) => this.audible(track));
     for (const entry of element.querySelectorAll("[data-track]")) {
       const notes = this.score.notes.filter(({ track }) => track === Number(entry.dataset.track));
@@ -30,11 +31,13 @@ class View {
   selected(previous) {
     const { element } = this.player.card;
     previous?.element.removeAttribute("aria-current");
+    previous?.staves?.mark(0);
     element.setAttribute("aria-current", "true");
   }
 
   moved() {
     this.player.card.roll.reveal();
+    this.player.card.staves?.reveal();
   }
 
   played() {
@@ -44,9 +47,10 @@ class View {
   show() {
     const { now, loop, jump } = this.controls;
     const { card, playing } = this.player;
-    const { score, title, roll } = card;
+    const { score, title, roll, staves } = card;
     this.previousTick = roll.cursorTick;
     showPosition(this.player, roll, this.controls, score.duration);
+    if (staves?.mark(score.barAt(roll.cursorTick)) && playing) staves.reveal();
     if (now.textContent !== title) {
       now.textContent = title;
       now.href = `#${card.element.id}`;
@@ -70,7 +74,8 @@ function connect() {
   if (!elements.length) return null;
   const controls = findControls();
   const cards = elements.map((element) => new Card(element));
-  const { player } = new View(cards, controls);
+  const view = new View(cards, controls);
+  const { player } = view;
   document.getElementById("player").hidden = false;
 
   connectControls(player, controls);
@@ -81,20 +86,34 @@ function connect() {
   });
   for (const card of cards) connectCard(card, player);
   document.addEventListener("keydown", (event) => pressKey(event, cards, player));
+  addStaves(cards, view);
   return player;
+}
+
+/** Move the player to a place in a piece, in seconds. */
+function move(player, card, seconds, plays = player.playing) {
+  player.select(card);
+  player.seek(seconds);
+  if (plays && !player.playing) player.play();
+}
+
+async function addStaves(cards, view) {
+  const { glyphs, pieces } = (await unpackStaves()) ?? { glyphs: {}, pieces: {} };
+  if (Object.keys(pieces).length) addGlyphs(glyphs);
+  for (const [index, systems] of Object.entries(pieces)) {
+    const card = cards[index];
+    const choose = (bar) => move(view.player, card, card.score.secondsAt(card.score.bars[bar - 1]));
+    card.staves = new Staves(card.element.querySelector(".staves"), systems, choose);
+  }
+  view.show();
 }
 
 function connectCard(card, player) {
   const { element, roll, score } = card;
-  const move = (seconds, plays = player.playing) => {
-    player.select(card);
-    player.seek(seconds);
-    if (plays && !player.playing) player.play();
-  };
   card.button.disabled = !score.notes.length;
   card.button.addEventListener("click", () => player.toggle(card));
-  element.querySelector(".jump")?.addEventListener("click", () => move(score.promptSeconds, true));
-  roll.element.addEventListener("click", (event) => move(score.secondsAt(roll.tickOfPointer(event))));
+  element.querySelector(".jump")?.addEventListener("click", () => move(player, card, score.promptSeconds, true));
+  roll.element.addEventListener("click", (event) => move(player, card, score.secondsAt(roll.tickOfPointer(event))));
   for (const button of element.querySelectorAll(".mute, .solo")) {
     button.addEventListener("click", () => {
       const track = button.closest("li").dataset.track;

@@ -60,6 +60,6 @@ class Score {
 
   /** Return the bar number, from 1. */
   barAt(tick) {
-    return Math.max(1, lastAtOrBefore(this.bars, tick) + 1);
+    return Math.max(1, lastAtOrBefore(this.bars, tick + 0.01) + 1); // 1919.9999 is 1920 with a rounding error
   }
 }
