@@ -81,7 +81,8 @@ def test_notes_of_the_prompt_and_new_ones_are_told_apart():
 
 @needs_verovio
 def test_a_played_note_ahead_of_its_beat_stays_the_prompts():
-    rows = [(480 * i + (37 * i) % 50 - (25 if i else 0), 400, 60 + i, 80) for i in range(8)]
+    late = [0, 13, -9, 21, -25, 7, -13, 19]
+    rows = [(480 * i + late[i], 400, 60 + i, 80) for i in range(8)]
     score = Score(480, [Track("Piano", 0, notes=notes_from(rows))])
     early = score.tracks[0].notes["onset"][4]
     assert early < BAR
@@ -95,7 +96,7 @@ def test_names_are_text_and_a_tempo_needs_no_font_of_verovio():
     tempos = np.array([(0, 47.333)], TEMPO)
     systems, _ = drawn(Score(480, [Track(name, 40, notes=quarters(60, 1))], tempos), 0)
     texts = [text.text for text in systems[0].iter("text")]
-    assert texts == [name, "♩ = 47"]
+    assert texts == [name, "♩\xa0=\xa047"]
     assert not re.search("[\ue000-\uf8ff]", "".join(texts))
 
 
