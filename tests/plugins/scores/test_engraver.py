@@ -74,7 +74,7 @@ LIMITS = """
 import io, json, resource, sys
 from types import SimpleNamespace
 from musicgen.plugins.scores import engrave
-request = json.dumps([sys.argv[1], "humdrum", "expandNever"]).encode()
+request = json.dumps(["engrave", sys.argv[1], "humdrum", "expandNever"]).encode()
 def requests():
     for used in 0.5, 100.5:
         engrave.time = SimpleNamespace(process_time=lambda: used)
