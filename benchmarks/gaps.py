@@ -108,21 +108,25 @@ def pieces(args: argparse.Namespace) -> dict[str, list[Score]]:
         held_out = [piece for piece in chorales.pieces() if piece.split in ("val", "test")]
         some = evenly_spaced(held_out, args.pieces)
         return {CHORALES: [chorales.read_piece(piece) for piece in some]}
-    settings = OmegaConf.load(CONF / "experiment/pretrained/songs_small.yaml")
     found: dict[str, list[Score]] = {}
     for name, folder in ("openscore_lieder", args.lieder), ("polish_piano", args.polish):
-        configs = [OmegaConf.load(CONF / f"data/{x}.yaml") for x in ("openscore_lieder", name)]
-        config: Any = OmegaConf.to_container(OmegaConf.merge(*configs, {"root": str(folder)}))
-        config.pop("defaults", None)
-        corpus = instantiate(config)
-        groups = settings.data.corpora[name].val_groups
-        by_others = [piece for piece in corpus.pieces() if piece.group in groups]
-        some = evenly_spaced(by_others, args.pieces)
-        found[name] = [corpus.read_piece(piece) for piece in some]
+        found[name] = [*held_out_pieces(name, folder, args.pieces).values()]
     if args.quartets:
         paths = evenly_spaced(sorted(args.quartets.rglob("*.mxl")), args.pieces)
         found["string quartets"] = [read(path) for path in paths]
     return found
+
+
+def held_out_pieces(name: str, folder: Path, number: int) -> dict[str, Score]:
+    """Return evenly spaced pieces of a corpus by the composers held out, by their names."""
+    settings = OmegaConf.load(CONF / "experiment/pretrained/songs_small.yaml")
+    configs = [OmegaConf.load(CONF / f"data/{x}.yaml") for x in ("openscore_lieder", name)]
+    config: Any = OmegaConf.to_container(OmegaConf.merge(*configs, {"root": str(folder)}))
+    config.pop("defaults", None)
+    corpus = instantiate(config)
+    groups = settings.data.corpora[name].val_groups
+    by_others = [piece for piece in corpus.pieces() if piece.group in groups]
+    return {piece.name: corpus.read_piece(piece) for piece in evenly_spaced(by_others, number)}
 
 
 def places(model: MusicModel, scores: Sequence[Score], sizes: Sizes) -> Iterator[Place]:

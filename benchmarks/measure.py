@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import statistics
 import subprocess
@@ -240,6 +241,12 @@ def machine(device: str) -> dict[str, str | int]:
 def corpus(name: str, root: Path | str) -> Any:
     """Return the corpus of conf/data/NAME.yaml in a folder."""
     return instantiate(OmegaConf.load(CONF / f"data/{name}.yaml"), root=str(root))
+
+
+def song_title(name: str) -> str:
+    """Return composer and title of a song of OpenScore Lieder: "Hensel: Erwin"."""
+    _, composer, _, title, _ = name.replace("_", " ").split("/")
+    return f"{composer.split(',')[0]}: {re.sub(r'^[0-9]+ ', '', title)}"
 
 
 def data_module(corpus: Corpus, tokenizer: Tokenizer, cache_dir: Path, **settings: Any) -> Any:

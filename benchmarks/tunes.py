@@ -19,7 +19,7 @@ are also continued with other sampling (`SETTINGS`). Continuations stay in --out
 import argparse
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -62,7 +62,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "temperature=1 variation=1 top_p=0.5": {"temperature": 1.0, "variation": 1.0, "top_p": 0.5},
     },
 }
-Reader = Callable[[], Score]
+Reader = partial[Score]
 Values = dict[str, float]
 
 
@@ -114,7 +114,7 @@ def continued(
         prompt_bars, bars = LENGTHS.get(kind, (8, 16))
         model = musicgen.load(MODELS.get(kind, "songs-small"))
         done = model.generate(
-            drawn(readers(kind, folder), prompt_bars, bars, number),
+            [*drawn(readers(kind, folder), prompt_bars, bars, number).values()],
             prompt_bars=prompt_bars,
             bars=bars,
             ending="close",
@@ -152,10 +152,15 @@ def readers(kind: str, folder: Path) -> list[Reader]:
     return [partial(corpus.read_piece, x) for x in corpus.pieces() if x.group in composers]
 
 
-def drawn(all_readers: Sequence[Reader], prompt_bars: int, bars: int, number: int) -> list[Score]:
-    """Return random pieces that are long enough and whose leading part plays in the prompt."""
-    scores: list[Score] = []
-    for i in np.random.default_rng(0).permutation(len(all_readers)):
+def drawn(
+    all_readers: Sequence[Reader], prompt_bars: int, bars: int, number: int
+) -> dict[int, Score]:
+    """Return random pieces that are long enough and whose leading part plays in the prompt.
+
+    The keys are the indices of their readers.
+    """
+    scores: dict[int, Score] = {}
+    for i in np.random.default_rng(0).permutation(len(all_readers)).tolist():
         try:
             score = all_readers[i]()
         except UserError:  # songs of POP909 in other time signatures than theirs
@@ -165,7 +170,7 @@ def drawn(all_readers: Sequence[Reader], prompt_bars: int, bars: int, number: in
         if len(lines) >= prompt_bars + bars and (
             len(leading_part(score.clip(0, int(lines[prompt_bars])), score))
         ):
-            scores.append(score)
+            scores[i] = score
         if len(scores) == number:
             break
     return scores

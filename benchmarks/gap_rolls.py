@@ -1,0 +1,108 @@
+"""Draw the first gaps of songs that benchmarks.gaps measures: python -m benchmarks.gap_rolls LIEDER
+
+The gaps, the seeds and the fills are those of `python -m benchmarks.gaps`, in its order.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+import musicgen
+from benchmarks.gaps import Place, Sizes, held_out_pieces, places, written
+from benchmarks.measure import ROOT, song_title
+from musicgen.metrics.melody import leading_part
+from musicgen.midi import NoteArray, Score, pitched_notes
+from musicgen.midi.score import FloatArray
+from musicgen.report.figures import save_figure
+
+SHOWN = 4  # bars before and behind a gap
+PIECES = 20  # the default of benchmarks.gaps
+GREY, ACCENT = ("#b4b4b4", "#4a4a4a"), ("#f2a07b", "#c8320a")  # other parts, leading part
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("folder", type=Path, help="of OpenScore Lieder")
+    parser.add_argument("--number", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=Path("outputs/gaps"))
+    parser.add_argument("--figure", type=Path, default=ROOT / "docs/gaps.png")
+    args = parser.parse_args()
+    songs = held_out_pieces("openscore_lieder", args.folder, PIECES)
+    model = musicgen.load("songs-small")
+    found = [*places(model, [*songs.values()], Sizes())][: args.number]
+    filled = written(model, found, args.out / f"songs-small first {args.number}.pickle")
+    titles = [song_title([*songs][place.piece]) for place in found]
+    save_figure(gap_rolls(found, filled, titles), args.figure, dpi=100)
+
+
+def gap_rolls(found: list[Place], filled: list[Score], titles: list[str]) -> Figure:
+    """Return a row per gap: past, filled gap and future, and the original's gap on the right."""
+    size = (10, 1.3 * len(found) + 0.5)
+    figure = Figure(figsize=size, layout="constrained")
+    ratios = {"width_ratios": (2 * SHOWN + found[0].sizes.gap, found[0].sizes.gap)}
+    rows = figure.subplots(len(found), 2, sharey="row", squeeze=False, gridspec_kw=ratios)
+    for (left, right), place, score, title in zip(rows, found, filled, titles, strict=True):
+        first, last = place.bar, place.bar + place.sizes.gap
+        draw(left, score, place.score, (first - SHOWN, last + SHOWN), (first, last))
+        draw(right, place.score, place.score, (first, last), None)
+        left.set_title(f"{title}, bars {first + 1}–{last}", fontsize=9, loc="left", pad=3)
+        left.axvspan(first, last, color=ACCENT[0], alpha=0.12, linewidth=0)
+        for border in first, last:
+            left.axvline(border, color=ACCENT[1], linewidth=1.2)
+    rows[0, 1].set_title("the original's gap", fontsize=9, loc="left", pad=3)
+    kinds = (
+        ("piano", GREY[0]),
+        ("voice", GREY[1]),
+        ("piano, new", ACCENT[0]),
+        ("voice, new", ACCENT[1]),
+    )
+    patches = [Patch(color=color, label=label) for label, color in kinds]
+    figure.legend(handles=patches, loc="outside upper center", ncols=4, fontsize=9, frameon=False)
+    return figure
+
+
+def draw(
+    axes: Any, score: Score, like: Score, bars: tuple[int, int], gap: tuple[int, int] | None
+) -> None:
+    """Draw the notes of some bars, those that begin in the gap with the accent colours.
+
+    Args:
+        like: the original, whose leading part and bars count.
+    """
+    lines = np.append(like.bar_starts(), like.end)
+    a, b = (int(lines[bar]) for bar in bars)
+    notes = [
+        x[(x["onset"] < b) & (x["onset"] + x["duration"] > a)]
+        for x in (pitched_notes(score), leading_part(score, like))
+    ]
+    for layer, some in enumerate(notes):  # the leading part above all notes
+        begin, end = in_bars(some, lines)
+        is_new = np.zeros(len(some), bool) if gap is None else (begin >= gap[0]) & (begin < gap[1])
+        colors = np.where(is_new, ACCENT[layer], GREY[layer])
+        left, right = np.clip(begin, *bars), np.clip(end, *bars)
+        axes.barh(some["pitch"], right - left - 0.02, height=1, left=left, color=colors)
+    axes.set_xlim(*bars)
+    axes.set_xticks(range(bars[0], bars[1] + 1), [])
+    axes.set_yticks(range(24, 109, 12), [f"C{octave}" for octave in range(1, 9)], fontsize=7)
+    pitches = notes[0]["pitch"]
+    low, high = axes.get_ylim() if gap is None else (200, 0)
+    axes.set_ylim(min(low, pitches.min() - 2), max(high, pitches.max() + 2))
+    axes.grid(color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    axes.spines[:].set_color("#cccccc")
+
+
+def in_bars(notes: NoteArray, lines: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return onsets and ends of notes in bars, counted from the beginning of the piece."""
+    numbers = np.arange(len(lines))
+    ends = notes["onset"] + notes["duration"]
+    return np.interp(notes["onset"], lines, numbers), np.interp(ends, lines, numbers)
+
+
+if __name__ == "__main__":
+    main()
