@@ -1,6 +1,6 @@
 """Draw the first gaps of songs that benchmarks.gaps measures: python -m benchmarks.gap_rolls LIEDER
 
-The gaps, the seeds and the fills are those of `python -m benchmarks.gaps`, in its order.
+The gaps, their order and what songs-small writes into them are those of benchmarks.gaps.
 """
 
 import argparse
@@ -28,13 +28,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path, help="of OpenScore Lieder")
     parser.add_argument("--number", type=int, default=10)
-    parser.add_argument("--out", type=Path, default=Path("outputs/gaps"))
+    parser.add_argument("--out", type=Path, default=Path("outputs/gaps"), help="as of gaps")
     parser.add_argument("--figure", type=Path, default=ROOT / "docs/gaps.png")
     args = parser.parse_args()
     songs = held_out_pieces("openscore_lieder", args.folder, PIECES)
     model = musicgen.load("songs-small")
-    found = [*places(model, [*songs.values()], Sizes())][: args.number]
-    filled = written(model, found, args.out / f"songs-small first {args.number}.pickle")
+    found = [*places(model, [*songs.values()], Sizes())]
+    filled = written(model, found, args.out / "songs-small openscore_lieder.pickle")
+    found, filled = found[: args.number], filled[: args.number]
     titles = [song_title([*songs][place.piece]) for place in found]
     save_figure(gap_rolls(found, filled, titles), args.figure, dpi=100)
 

@@ -29,6 +29,7 @@ MEASURED = {
     "songs": _CONTINUATIONS,
     "span": _MODEL,
     "style": (*_MODEL, "musicgen/pretrained"),
+    "ten_endings": _CONTINUATIONS,
     "training_step": _MODEL,
 }
 """The files that a result of benchmarks/results/ measures."""

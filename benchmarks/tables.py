@@ -276,6 +276,29 @@ def tunes(lines: Sequence[Sequence[str]]) -> list[Row]:
     return table
 
 
+def ten_endings(_: object) -> list[Row]:
+    """Return the ends of ten continued songs, as notes, and those of the originals."""
+    table = []
+    for row in result("ten_endings")["rows"]:
+        new, own = row["generated"], row["original"]
+        other_key = "" if new["key"] == own["key"] else f", in {own['key']}"
+        table.append(
+            {
+                "song": row["song"],
+                "key": new["key"],
+                "last harmonies": "–".join(new["harmonies"]),
+                "bass": "–".join(new["bass"]),
+                "top part, quarters": ", ".join(f"{name} {x:g}" for name, x in new["top"]),
+                "last note": f"{new['last note']:g}",
+                "V–I": "yes" if new["dominant to tonic"] else "no",
+                "original's harmonies": "–".join(own["harmonies"]) + other_key,
+                "its V–I": "yes" if own["dominant to tonic"] else "no",
+                "its last note on top": "{} {:g}".format(*own["top"][-1]),
+            }
+        )
+    return table
+
+
 def two_digits(value: float) -> str:
     """Return a number with two digits behind the point, or with one from 10 on."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
@@ -283,7 +306,7 @@ def two_digits(value: float) -> str:
 
 KINDS = (
     *(compared, composing_pages, exact_spe, race, every_encoding, yardstick, card),
-    *(performances, kinds_of_music, tunes),
+    *(performances, kinds_of_music, tunes, ten_endings),
 )
 TABLES = {kind.__name__: kind for kind in KINDS}
 

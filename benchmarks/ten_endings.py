@@ -1,9 +1,10 @@
 """Write down how ten songs end: python -m benchmarks.ten_endings LIEDER
 
-The first songs of OpenScore Lieder that benchmarks.tunes draws are continued by songs-small with
-its default settings after 8 bars by 16 that end (`ending=close`), once each, none chosen. Beside
-them stand the ends of the originals, which are those of the whole songs. Harmonies and leading
-parts are read as by evaluate.py (`metrics=cadences`); the bass is the lowest note of a harmony.
+The songs are the first ones that benchmarks.tunes continues by songs-small with its default
+settings, after 8 bars by 16 that end (`ending=close`), and the continuations their first samples;
+none is chosen. Beside them stand the ends of the originals, which are those of the whole songs.
+Harmonies and leading parts are read as by evaluate.py (`metrics=cadences`); the bass is the lowest
+note of a harmony.
 """
 
 import argparse
@@ -12,36 +13,34 @@ from typing import Any
 
 import numpy as np
 
-import musicgen
 from benchmarks import measure
-from benchmarks.tunes import drawn, readers
+from benchmarks.tunes import continued, drawn, readers
 from musicgen.metrics.cadences import ending, harmonies
 from musicgen.metrics.melody import leading_part
 from musicgen.midi import Score, pitched_notes
 from musicgen.midi.key import Key, final_key, spelling
 
-PROMPT_BARS, BARS = 8, 16
+PIECES, SAMPLES = 16, 2  # the defaults of benchmarks.tunes
 TOP = 3  # last notes of the leading part
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="of OpenScore Lieder")
-    parser.add_argument("--pieces", type=int, default=10)
+    parser.add_argument("--number", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=Path("outputs/tunes"), help="as of tunes")
     args = parser.parse_args()
+    of_tunes = argparse.Namespace(samples=SAMPLES, out=args.out)
+    pieces = continued(of_tunes, "songs", args.folder, PIECES)[::SAMPLES]
     all_readers = readers("songs", args.folder)
-    songs = drawn(all_readers, PROMPT_BARS, BARS, args.pieces)
-    model = musicgen.load("songs-small")
-    options = {"prompt_bars": PROMPT_BARS, "bars": BARS, "ending": "close", "seed": 0}
     rows = []
-    for i, piece in zip(songs, model.generate([*songs.values()], **options), strict=True):
-        prompt = piece.prompt
-        key, own_key = final_key(prompt.score), final_key(prompt.piece)
+    for i, piece in zip(drawn(all_readers, 8, 16, args.number), pieces, strict=False):
+        original = piece.prompt.piece
         rows.append(
             {
                 "song": measure.song_title(all_readers[i].args[0].name),
-                "generated": end_of(piece.new_on_grid, key, prompt.piece),
-                "original": end_of(prompt.piece, own_key, prompt.piece),
+                "generated": end_of(piece.new_on_grid, final_key(piece.prompt.score), original),
+                "original": end_of(original, final_key(original), original),
             }
         )
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
