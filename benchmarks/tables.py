@@ -290,9 +290,9 @@ def ten_endings(_: object) -> list[Row]:
                 "bass": "–".join(new["bass"]),
                 "top part, quarters": ", ".join(f"{name} {x:g}" for name, x in new["top"]),
                 "last note": f"{new['last note']:g}",
-                "V–I": "yes" if new["dominant to tonic"] else "no",
+                "V or vii to I": "yes" if new["dominant to tonic"] else "no",
                 "original's harmonies": "–".join(own["harmonies"]) + other_key,
-                "its V–I": "yes" if own["dominant to tonic"] else "no",
+                "its V or vii to I": "yes" if own["dominant to tonic"] else "no",
                 "its last note on top": "{} {:g}".format(*own["top"][-1]),
             }
         )

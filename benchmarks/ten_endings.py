@@ -71,7 +71,6 @@ def end_of(score: Score, key: Key | None, like: Score) -> dict[str, Any]:
     return {
         "key": key.name,
         "harmonies": [names[x.root] + ("m" if x.is_minor else "") for x in last],
-        "numerals": [*end.harmonies],
         "bass": [note_name(int(pitch), names) for pitch in bass],
         "top": [
             [note_name(p, names), x] for p, x in zip(top["pitch"].tolist(), lengths, strict=True)
