@@ -41,8 +41,7 @@ def main() -> None:
 
 def gap_rolls(found: list[Place], filled: list[Score], titles: list[str]) -> Figure:
     """Return a row per gap: past, filled gap and future, and the original's gap on the right."""
-    size = (10, 1.5 * len(found) + 0.5)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(10, 1.5 * len(found) + 0.5), layout="constrained")
     ratios = {"width_ratios": (2 * SIDE + found[0].sizes.gap, found[0].sizes.gap)}
     rows = figure.subplots(len(found), 2, sharey="row", squeeze=False, gridspec_kw=ratios)
     for (left, right), place, score, title in zip(rows, found, filled, titles, strict=True):

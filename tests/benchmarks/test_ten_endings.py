@@ -18,7 +18,6 @@ def test_the_end_of_a_piece_as_notes():
     assert end_of(score, Key(0, major=False), score) == {
         "key": "C minor",
         "harmonies": ["G", "Cm"],
-        "numerals": ["V", "i"],
         "bass": ["G2", "C2"],
         "top": [["D4", 1.0], ["B3", 1.0], ["C4", 3.0]],
         "last note": 3.0,
