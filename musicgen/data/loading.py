@@ -275,7 +275,7 @@ class MusicDataModule(StreamDataModule):
 
     def _loader(self, windows: Dataset, min_length: int = 0, **kwargs: object) -> DataLoader:
         coordinates = None
-        if self.coordinates != ("index",):
+        if self.coordinates != ("index",) or not self.tokenizer.counts_all:
             coordinates = partial(Coordinates(self.tokenizer).of, names=self.coordinates)
         padded = partial(
             collate,

@@ -35,6 +35,8 @@ from musicgen.tokenization.whole_bars import TimeSignatures, in_whole_bars
 from musicgen.validation import check_bool, check_int
 
 FIFTHS = range(-5, 7)  # keys that sound the same are one
+KEYS = [*map(str, FIFTHS), *(f"{fifths}m" for fifths in FIFTHS)]
+"""The values of tokens of keys with modes; the major ones come first."""
 
 
 Events = tuple[Sequence[Any], Sequence[Any]]
@@ -43,6 +45,16 @@ Events = tuple[Sequence[Any], Sequence[Any]]
 The ids of an event follow one another; -1 stands for no token. Each key and id is an array [N] or
 one number for all; the first key is an array.
 """
+
+
+def key_index(key: KeySignature) -> int:
+    """Return the index in `KEYS` of a key."""
+    return (key.fifths - FIFTHS.start) % len(FIFTHS) + len(FIFTHS) * key.minor
+
+
+def key_at(tick: int, index: int) -> KeySignature:
+    """Return the signature, at a tick, of a key by its index in `KEYS`."""
+    return KeySignature(tick, FIFTHS[index % len(FIFTHS)], index >= len(FIFTHS))
 
 
 class InBars(Tokenizer):
@@ -201,10 +213,7 @@ class InBars(Tokenizer):
             np.array(tempos, TEMPO),
             self.signatures.of_bars(ticks[bar], bar_signatures),
             [Marker(tick, CHORDS[index]) for tick, index in changes("Chord")],
-            key_signatures=[
-                KeySignature(tick, FIFTHS[index % len(FIFTHS)], index >= len(FIFTHS))
-                for tick, index in changes("Key")
-            ],
+            key_signatures=[key_at(tick, index) for tick, index in changes("Key")],
         )
 
     def _notes(self, tokens: IntArray, ticks: IntArray) -> tuple[NoteArray, IntArray]:

@@ -10,8 +10,10 @@ import numpy as np
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track
+from musicgen.midi.key import found_signature, with_modes
 from musicgen.package_data import CHORALE_MODEL
 from musicgen.tokenization.augmentation import Crops, Rng
+from musicgen.tokenization.bars import KEYS, key_at, key_index
 from musicgen.tokenization.base import ConditioningTokens, Tokenizer
 from musicgen.tokenization.chorale_grammar import (
     LEAD,
@@ -22,7 +24,7 @@ from musicgen.tokenization.chorale_grammar import (
     LastChordOfChorale,
     NoParallels,
 )
-from musicgen.tokenization.closing import last_tonic
+from musicgen.tokenization.closing import asked_tonic
 from musicgen.tokenization.constraints import FREE, Constraint
 from musicgen.tokenization.gaps import FUTURE_BARS, MARKS
 from musicgen.tokenization.quantization import QuantizationReport, to_grid
@@ -37,18 +39,18 @@ from musicgen.tokenization.voices import (
     score_of_frames,
     voices_of_tracks,
 )
-from musicgen.validation import check_float, check_int
+from musicgen.validation import check_bool, check_float, check_int
 
 _FRAMES_OF_BAR = 4 * STEPS_PER_BEAT  # in training crops
 _SOPRANO_PROBABILITY = 0.5  # of the crops in which voices lead; in the others any set leads
 
 
 class Chorale(Tokenizer):
-    """`BOS`, then soprano, alto, tenor and bass of each sixteenth, `EOS`.
+    """`BOS`, the key, then soprano, alto, tenor and bass of each sixteenth, `EOS`.
 
     The layout of Huang et al. 2019 ("Music Transformer", §4.1): a piece of T sixteenths has 4 T
     tokens of voices, each a pitch or `Silence`; which voice a token belongs to and where it stands
-    in the beat follow from its index alone. A note that goes on and one that is struck again are
+    in the beat follow from its index alone, in which the key does not count. A note that goes on and one that is struck again are
     the same tokens, which decode to one long note. Velocity, tempo and time signature are not
     encoded.
 
@@ -66,13 +68,15 @@ class Chorale(Tokenizer):
             them the soprano, in the others any of one to three voices.
         gap_probability: share of the crops in the order of `gaps`. The tokens of this order are in
             the vocabulary if it is positive.
+        keys: whether pieces have a key, major or minor: that of the score's first signature, else
+            that is found from its notes.
     """
 
     name: ClassVar[str] = "chorale"
     note_families = ("Pitch", "Silence")  # one per voice and frame, as in the literature
     steps_per_beat = STEPS_PER_BEAT
     pitches = range(21, 109)
-    counts_future = ChoraleGrammar.counts_future
+    counts_all = False
 
     def __init__(
         self,
@@ -81,13 +85,17 @@ class Chorale(Tokenizer):
         max_transposition: int = 6,
         lead_probability: float = 0,
         gap_probability: float = 0,
+        keys: bool = False,
     ) -> None:
         check_int("max_beats", max_beats)
         check_int("max_transposition", max_transposition, 0)
         check_float("lead_probability", lead_probability, maximum=1)
         self.max_beats, self.max_transposition = max_beats, max_transposition
         check_float("gap_probability", gap_probability, maximum=1)
+        check_bool("keys", keys)
         self.lead_probability, self.gap_probability = lead_probability, gap_probability
+        self.keys = keys
+        self.opening = 1 + keys  # tokens before those of voices
         families = {
             "Pitch": [f"Pitch_{pitch}" for pitch in self.pitches],
             "Silence": ["Silence"],
@@ -97,6 +105,7 @@ class Chorale(Tokenizer):
             "Ahead": [f"Ahead_{pitch}" for pitch in self.pitches],
             "Lead": ["Lead_" + "+".join(compress(VOICES, each)) for each in LEADING],
             "Gap": [f"Gap_{mark}" for mark in MARKS] if gap_probability else [],
+            "Key": [f"Key_{key}" for key in KEYS] if keys else [],
         }
         if not lead_probability:
             families |= {"Empty": [], "Ahead": [], "Lead": []}
@@ -117,9 +126,10 @@ class Chorale(Tokenizer):
         if request.piece.is_whole_piece:
             kept = [prompt.kept.conditioning.ids for prompt in prompts]
             own = [ids[self.future_length(ids) :] for ids in kept]
+            own = [ids[~within(ids, self.families["Key"])] for ids in own]
             constraints.append(KeptTokens(grammar, own))
-        if request.piece.is_closed:
-            rests = [last_tonic(request, prompt, self.steps_per_beat) for prompt in prompts]
+        if request.piece.is_closed or request.piece.tonic is not None:
+            rests = [asked_tonic(request, prompt, self.steps_per_beat) for prompt in prompts]
             constraints.append(LastChordOfChorale(grammar, rests, self.pitches))
         if request.sampling.avoid_parallels:
             constraints.append(NoParallels(grammar))
@@ -130,11 +140,16 @@ class Chorale(Tokenizer):
 
     def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:
         report = QuantizationReport(score, STEPS_PER_BEAT)
-        frames = frames_of_score(report, self.pitches, self.max_beats).ravel()
+        sung = frames_of_score(report, self.pitches, self.max_beats)
+        frames = sung.ravel()
         pitches = frames - self.pitches.start + self.families["Pitch"].start
         tokens = np.where(frames == SILENCE, self.vocabulary.id("Silence"), pitches)
-        bos, eos = self.vocabulary.id("BOS"), self.vocabulary.id("EOS")
-        return np.concatenate([[bos], tokens, [eos]]), report
+        opening = [self.vocabulary.id("BOS")]
+        if self.keys:
+            score = replace(score_of_frames(sung), key_signatures=score.key_signatures[:1])
+            key = (with_modes(score) or [found_signature(score)])[0]
+            opening.append(self.families["Key"][key_index(key)])
+        return np.concatenate([opening, tokens, [self.vocabulary.id("EOS")]]), report
 
     def decode(self, tokens: IntArray) -> Score:
         """Return one track per voice, also without notes; no tempo; constant velocity.
@@ -144,7 +159,20 @@ class Chorale(Tokenizer):
         frames = self.frames(tokens)
         is_pitch = within(frames, self.families["Pitch"])
         pitches = frames - self.families["Pitch"].start + self.pitches.start
-        return score_of_frames(np.where(is_pitch, pitches, SILENCE))
+        score = score_of_frames(np.where(is_pitch, pitches, SILENCE))
+        keys = self.families["Key"]
+        found = tokens[within(tokens, keys)][:1] - keys.start
+        return replace(score, key_signatures=[key_at(0, index) for index in found.tolist()])
+
+    def index(self, tokens: IntArray) -> IntArray:
+        """Return the index of each id: a key has that of the token before it. [L] -> [L]
+
+        After what follows a gap it begins anew.
+        """
+        index = np.cumsum(~within(tokens, self.families["Key"])) - 1
+        first = self.future_length(tokens)
+        index[first:] -= first
+        return index
 
     def times(self, tokens: IntArray) -> IntArray:
         """Return the frame (sixteenth) of each id; EOS has the first after all. [L] -> [L]."""
@@ -154,10 +182,11 @@ class Chorale(Tokenizer):
         if first := self.future_length(tokens):
             rest = tokens[first:]
             delay = self.arrangements.delay[rest[:1]].sum()
-            end = -(-(len(rest) - 1) // NUM_VOICES) - delay  # rounded up
+            end = -(-(len(rest) - self.opening) // NUM_VOICES) - delay  # rounded up
             future = np.maximum(np.arange(first - 1) - 1, 0) // NUM_VOICES
             return np.concatenate([end + future, [0], self.times(rest)])
-        index = np.cumsum(tokens != self.vocabulary.pad_id) - 1
+        counts = (tokens != self.vocabulary.pad_id) & ~within(tokens, self.families["Key"])
+        index = np.cumsum(counts) - 1
         header, is_end = np.full_like(index, tokens[0]), tokens == self.vocabulary.id("EOS")
         return self.arrangements.times(header, index, is_end)
 
@@ -167,7 +196,8 @@ class Chorale(Tokenizer):
         [L] -> [num_frames, 4]; voices that are still to come have the token Empty.
         """
         tokens, families = self.until_end(tokens[self.future_length(tokens) :]), self.families
-        frames = tokens[~(within(tokens, families["BOS"]) | within(tokens, families["Lead"]))]
+        is_opening = [within(tokens, families[name]) for name in ("BOS", "Lead", "Key")]
+        frames = tokens[~np.any(is_opening, axis=0)]
         frames = frames - self._to_ahead * within(frames, families["Ahead"])
         num_frames = len(frames) // NUM_VOICES
         frames = frames[: num_frames * NUM_VOICES].reshape(num_frames, NUM_VOICES)
@@ -188,24 +218,31 @@ class Chorale(Tokenizer):
             bars = min(FUTURE_BARS, len(frames) // _FRAMES_OF_BAR - 1)
             if bars > 0:
                 gap_end = len(frames) - _FRAMES_OF_BAR * int(rng.integers(1, bars + 1))
-                return self._with_future(frames, gap_end, len(frames), leading)
+                opening = window[: self.opening]
+                return self._with_future(opening, frames, gap_end, len(frames), leading)
         return window if leading is None else self.lead(window, leading)
 
     def _with_future(
-        self, frames: IntArray, gap_end: int, future_end: int, leading: Sequence[bool] | None
+        self,
+        opening: IntArray,
+        frames: IntArray,
+        gap_end: int,
+        future_end: int,
+        leading: Sequence[bool] | None,
     ) -> IntArray:
         """Return frames [T, 4] up to the end of a gap in the order of `gaps`: the future first.
 
         Args:
+            opening: the tokens before them.
             leading: whether each voice is ahead; None: none is.
         """
-        bos, marks = self.families["BOS"], self.families["Gap"]
+        marks = self.families["Gap"]
         ahead = 0 if leading is None else LEAD
         missing = np.full(
             (max(0, gap_end + ahead - len(frames)), NUM_VOICES), self.families["Silence"].start
         )
         before = np.concatenate([frames, missing])[: gap_end + ahead]
-        rest = np.concatenate([bos[:1], before.ravel()])
+        rest = np.concatenate([opening, before.ravel()])
         if leading is not None:
             rest = self.lead(rest, leading)
         future = frames[gap_end:future_end].ravel()
@@ -235,7 +272,7 @@ class Chorale(Tokenizer):
         moved[: len(frames), ahead] = frames[:, ahead]
         moved[LEAD:, ~ahead] = frames[: max(0, size - LEAD), ~ahead]
         header = self.families["Lead"][LEADING.index(list(voices))]
-        return np.concatenate([[header], moved.ravel(), end])
+        return np.concatenate([[header], tokens[1 : self.opening], moved.ravel(), end])
 
     def keep_parts(
         self,
@@ -272,9 +309,10 @@ class Chorale(Tokenizer):
         else:
             future_end = stop + FUTURE_BARS * self.bar_length(score)
             order = leading if any(leading) else None
-            ids = self._with_future(self.frames(tokens), stop, future_end, order)
+            opening = tokens[: self.opening]
+            ids = self._with_future(opening, self.frames(tokens), stop, future_end, order)
             size = len(ids)
-        begin = self.future_length(ids) + 1 + NUM_VOICES * start
+        begin = self.future_length(ids) + self.opening + NUM_VOICES * start
         begin += NUM_VOICES * LEAD * any(leading)
         if begin >= size or (end is None and ids[0] not in self.families["Lead"]):
             raise UserError("nothing is left to write: the parts that are kept have ended")
@@ -328,7 +366,7 @@ def _voices_of_score(score: Score, leading: Sequence[bool]) -> list[int | None]:
 
 
 class _ChoraleCrops(Crops):
-    """Crops of frames: BOS stands in the place of the token before the bar."""
+    """Crops of frames: BOS and the key stand in the place of the tokens before the bar."""
 
     def __init__(self, tokenizer: Chorale) -> None:
         self.tokenizer = tokenizer
@@ -340,6 +378,6 @@ class _ChoraleCrops(Crops):
 
     def crop(self, tokens: IntArray, starts: IntArray, length: int) -> IntArray:
         window = super().crop(tokens, starts, length)
-        if len(starts):
-            window[0] = self.tokenizer.families["BOS"].start
+        opening = tokens[: min(self.tokenizer.opening, length)]
+        window[: len(opening)] = opening
         return window

@@ -31,7 +31,7 @@ RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
 class Arrangements:
     """What the first token of a sequence says of its order, by the token's id.
 
-    In all orders each voice has a token in each frame:
+    A token of the key may follow it. In all orders each voice has a token in each frame:
 
     - `BOS`: four voices of one frame after another.
     - `Lead_*`, the names of one to three voices: those are `LEAD` frames ahead. Their pitches are
@@ -71,7 +71,7 @@ class ChoraleState(GrammarState):
 
 
 class ChoraleGrammar(Grammar[ChoraleState]):
-    """A header, frames of four voices, and EOS.
+    """A header, the key if the vocabulary has keys, frames of four voices, and EOS.
 
     After BOS all frames have four voices, and EOS may follow a frame in which a voice sounds, or
     BOS. The other headers say which voices of which frames are empty, and where EOS stands, see
@@ -90,7 +90,9 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         super().__init__(tokenizer.vocabulary, tokenizer.families)
         self.arrangements, self.limit, self.pitch = arrangements, limit, tokenizer.pitch_ranks
         self.num_pitches = len(tokenizer.pitches)
-        self.future_header = (self.slices["BOS"].start,)
+        self._is_key = self.of_families("Key")
+        self.counts &= ~self._is_key  # voices and beats stay at their index
+        self.future_header = (self.slices["BOS"].start, *np.flatnonzero(self._is_key)[:1])
         # The first and the last of the leading voices, by header.
         leading = self.arrangements.leading
         self._first = leading.argmax(axis=1)
@@ -129,14 +131,19 @@ class ChoraleGrammar(Grammar[ChoraleState]):
         if self._is_empty.any():  # voices may lead
             mask[:, self.slices["Empty"]] = (begun & ~over & (must_wait | stops))[:, None]
             mask[:, self.slices["Ahead"]] = ahead[:, None]
+        if self._is_key.any():
+            mask[self._is_header[state.last]] = self._is_key
         return mask
 
     def time_tokens(self, state: ChoraleState, until: IntArray) -> BoolArray:
         """Return silence before `until`, and every token where the next one is at `until`."""
-        return self.of_families("Silence") | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
+        return (
+            self.of_families("Silence", "Key")
+            | (state.positions[:, 0] // NUM_VOICES >= until)[:, None]
+        )
 
     def _advance(self, state: ChoraleState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
-        index = state.positions[:, 0] + (ids != self.pad).cumsum(axis=0)
+        index = state.positions[:, 0] + self.counts[ids].cumsum(axis=0)
         header = latest(state.header, self._is_header[ids], ids)
         frame, voice = np.divmod(index - 1, NUM_VOICES)
         leads = self.arrangements.leading[header, voice] & (index > 0)
@@ -154,8 +161,8 @@ class KeptTokens(Constraint):
     """The tokens are those of a piece, except where the model writes.
 
     Args:
-        conditioning: ids of each sequence by index, FREE where the model writes; later tokens are
-            free. [L]
+        conditioning: ids of each sequence by index, so without its key, FREE where the model
+            writes; later tokens are free. [L]
     """
 
     def __init__(self, grammar: Grammar[Any], conditioning: Sequence[IntArray]) -> None:

@@ -54,6 +54,14 @@ def last_tonic(request: Any, prompt: Any, length: int) -> LastTonic:
     return LastTonic(request.end_time(prompt) - length, _key(piece, prompt))
 
 
+def asked_tonic(request: Any, prompt: Any, length: int) -> LastTonic:
+    """Return `last_tonic`; a new piece in a key that is asked for has one even if it is open."""
+    asked, end = request.piece.tonic, request.end_time(prompt)
+    if asked is None or end is None:
+        return last_tonic(request, prompt, length)
+    return LastTonic(end - length, asked)
+
+
 def _key(piece: Any, prompt: Any) -> Key | None:
     """Return the key that is asked for, else that of the prompt; a number asks for a major key."""
     return final_key(prompt.score) if piece.key is None else named_key(piece.key)
@@ -81,10 +89,7 @@ def last_chord(request: Any, prompt: Any) -> IntArray:
     Pieces from nothing in a key that is asked for end on it even if they are not closed, after a
     bar of its dominant seventh.
     """
-    rest, end = last_tonic(request, prompt, prompt.bar_length), request.end_time(prompt)
-    asked = None if prompt.kept or end is None else request.piece.tonic
-    if asked is not None:
-        rest = LastTonic(end - prompt.bar_length, asked)
+    asked, rest = request.piece.tonic, asked_tonic(request, prompt, prompt.bar_length)
     chord = tonic_index(rest.key)
     if chord is None:
         progression: IntArray = request.progression(prompt)

@@ -22,7 +22,8 @@ class Codec(ABC):
 
     `decode(encode(score))` is the score on the codec's grid, for any score.
     `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
-    (`Songs` may begin its bars with any parts; `encode` returns their first order.)
+    (`Songs` may begin its bars with any parts; `encode` returns their first order. A major key may
+    have notes that fit its relative better; then `encode` returns the minor key, see `with_modes`.)
 
     Attributes:
         vocabulary: the tokens.
@@ -31,7 +32,7 @@ class Codec(ABC):
         pitches: the MIDI pitches of the tokens that have a pitch.
         steps_per_beat: grid steps in a quarter note.
         chords: whether the vocabulary has chords.
-        counts_future: see `Grammar`.
+        counts_all: whether the index of each token is its number, see `index`.
     """
 
     note_families: ClassVar[tuple[str, ...]]
@@ -40,7 +41,7 @@ class Codec(ABC):
     pitches: range
     steps_per_beat: int
     chords: bool = False
-    counts_future: ClassVar[bool] = True
+    counts_all: ClassVar[bool] = True
 
     @abstractmethod
     def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:
@@ -65,6 +66,10 @@ class Codec(ABC):
     @abstractmethod
     def times(self, tokens: IntArray) -> IntArray:
         """Return the musical time of each id, in grid steps from the first bar. [L] -> [L]."""
+
+    def index(self, tokens: IntArray) -> IntArray:
+        """Return the index of each id, as `GrammarState.positions` has it. [L] -> [L]."""
+        return np.arange(len(tokens))
 
     def future_length(self, tokens: IntArray) -> int:
         """Return how many of the ids [L] are of what follows a gap, see `gaps`; 0 without one."""

@@ -16,7 +16,7 @@ class Coordinates:
 
     Each depends on the tokens up to its own, and is an integer >= 0:
 
-    - `index`: number of the token, from 0.
+    - `index`: number of the token, from 0, see `Codec.index`.
     - `time`: musical time in grid steps from the first bar.
     - `bar`: number of the bar, from 0; crops count from their first.
     - `beat`: position in the bar, in grid steps.
@@ -62,11 +62,10 @@ class Coordinates:
                 tokens ends, which is that of the gap.
         """
         tokens = np.asarray(tokens, dtype=np.int64)
-        times, index = self._codec.times(tokens), np.arange(len(tokens))
-        if first := self._codec.future_length(tokens):
-            index[first:] -= first * (not self._codec.counts_future)
-            if gap_end is not None:
-                times[: first - 1] += gap_end - times[0]
+        times, index = self._codec.times(tokens), self._codec.index(tokens)
+        first = self._codec.future_length(tokens)
+        if first and gap_end is not None:
+            times[: first - 1] += gap_end - times[0]
         columns = {"index": index, "time": times}
         if self._bars:
             is_bar = within(tokens, self._bars)

@@ -27,7 +27,7 @@ class GrammarState:
 
     Attributes:
         positions: token index and musical time in grid steps of the token just accepted; PAD does
-            not count. Before the first token: -1 and 0. [B, 2]
+            not count, nor does the key of a chorale. Before the first token: -1 and 0. [B, 2]
         finished: whether the sequence has its EOS. [B]
         last: the token just accepted; PAD before the first. [B]
         limit: musical time by which the piece ends, see `Grammar.end_by`. [B]
@@ -77,6 +77,7 @@ class Grammar(ABC, Generic[S]):
             slices: the ids of each family.
             numbers: the number of each family.
             family: the number of each token's family, -1 for PAD. [V]
+            counts: whether each token counts in the index of `positions`: all but PAD. [V]
         """
         self.vocabulary = vocabulary
         self.eos = vocabulary.id("EOS")
@@ -87,6 +88,7 @@ class Grammar(ABC, Generic[S]):
         self.family = np.full(len(vocabulary), -1)
         for name, ids in self.slices.items():
             self.family[ids] = self.numbers[name]
+        self.counts = self.family >= 0
 
     def of_families(self, *families: str) -> BoolArray:
         """Return which tokens are of some families. [V]"""
@@ -123,7 +125,7 @@ class Grammar(ABC, Generic[S]):
         """Return the fields that change, after each of the ids [L, B]. [L, B, ...] each."""
         time, changed = self._advance(state, ids)
         positions = np.empty((*ids.shape, 2), np.int64)
-        positions[..., 0] = state.positions[:, 0] + (ids != self.pad).cumsum(axis=0)
+        positions[..., 0] = state.positions[:, 0] + self.counts[ids].cumsum(axis=0)
         positions[..., 1] = time
         finished = state.finished | np.logical_or.accumulate(ids == self.eos)
         return changed | {"positions": positions, "finished": finished, "last": ids}

@@ -20,7 +20,7 @@ from musicgen.tokenization.bar_constraints import (
     bar_constraints,
 )
 from musicgen.tokenization.bar_grammar import SongsGrammar
-from musicgen.tokenization.bars import FIFTHS, Events, sorted_tokens
+from musicgen.tokenization.bars import FIFTHS, KEYS, Events, key_index, sorted_tokens
 from musicgen.tokenization.closing import last_chord
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
 from musicgen.tokenization.gaps import MARKS
@@ -153,7 +153,7 @@ class Songs(PartOrders):
             (*order, "Left", "Gap"),
             Gap=MARKS if gap_probability else (),
             Left=LEFT if phrases else (),
-            Key=[*FIFTHS, *(f"{fifths}m" for fifths in FIFTHS if phrases)],
+            Key=KEYS if phrases else KEYS[: len(FIFTHS)],
             Part=part_names,
             Drum=self.drums,
             Duration=DURATIONS,
@@ -274,9 +274,8 @@ class Songs(PartOrders):
         return step, np.array([self._key_index(each) for each in keys], np.int64)[inside]
 
     def _key_index(self, key: KeySignature) -> int:
-        """Return the index of a key; keys that sound the same are one."""
-        is_minor = key.minor and self.phrases
-        return (key.fifths - FIFTHS.start) % len(FIFTHS) + len(FIFTHS) * is_minor
+        """Return the index of a key among those of the vocabulary."""
+        return key_index(key._replace(minor=key.minor and self.phrases))
 
     def _phrase_ends(
         self, report: QuantizationReport, part: IntArray, onset: IntArray, duration: IntArray

@@ -45,7 +45,10 @@ GROOVES = st.builds(
     skip_bar_probability=st.floats(0, 1),
 )
 CHORALES = st.builds(
-    Chorale, max_beats=st.sampled_from([1, 2, 64]), max_transposition=st.integers(0, 12)
+    Chorale,
+    max_beats=st.sampled_from([1, 2, 64]),
+    max_transposition=st.integers(0, 12),
+    keys=st.booleans(),
 )
 PARTS = [
     {"name": "Voice", "program": 52, "words": ["lead"]},
@@ -191,7 +194,10 @@ def test_crops_are_grammatical_with_or_without_augmentation(tokenizers, data):
         assert np.array_equal(tokens, before)
         tokenizer.grammar().start(torch.from_numpy(window)[None])
         if length == 10**6:
-            assert np.array_equal(tokenizer.encode(tokenizer.decode(window)), window)
+            again = tokenizer.encode(tokenizer.decode(window))
+            if getattr(tokenizer, "keys", False):  # a part may fit the relative key better
+                again[1] = window[1]
+            assert np.array_equal(again, window)
 
 
 @given(tokenizer=REMIS | GROOVES | CHORALES | SONGS)

@@ -12,6 +12,7 @@ import numpy as np
 from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, missing_corpus
 from musicgen.errors import UserError
 from musicgen.midi import CHOIR_AAHS, Score, read
+from musicgen.midi.key import tonic_of
 from musicgen.midi.score import IntArray
 from musicgen.tokenization.voices import (
     NUM_VOICES,
@@ -22,6 +23,7 @@ from musicgen.tokenization.voices import (
 )
 
 FILE = "Jsb16thSeparated.json"
+_FOURTH = 5  # semitones
 SOURCE = f"{FILE} of https://github.com/czhuang/JSB-Chorales-dataset"
 
 
@@ -53,8 +55,8 @@ class BachChorales(Corpus):
         ]
 
     def read(self, path: Path) -> Score:
-        """Return a chorale with the tracks Soprano, Alto, Tenor and Bass."""
-        return four_voices(read(path))
+        """Return a chorale with the tracks Soprano, Alto, Tenor and Bass, in its key."""
+        return without_dorian_signature(four_voices(read(path)))
 
 
 def four_voices(score: Score) -> Score:
@@ -73,6 +75,21 @@ def four_voices(score: Score) -> Score:
         for voice, name in enumerate(VOICES)
     ]
     return replace(score, tracks=tracks)
+
+
+def without_dorian_signature(score: Score) -> Score:
+    """Return a chorale with the flat that old signatures of minor keys lack.
+
+    Those of 34 of the 407 chorales do: they say D minor, and the bass ends on G.
+    """
+    signatures, bass = score.key_signatures, score.tracks[-1].notes["pitch"]
+    keys = [
+        key._replace(fifths=key.fifths - 1)
+        if key.minor and (bass[-1] - tonic_of(key.fifths, minor=True)) % 12 == _FOURTH
+        else key
+        for key in signatures
+    ]
+    return replace(score, key_signatures=keys)
 
 
 class JSBChorales(Corpus):
