@@ -284,9 +284,8 @@ class MusicModel:
                 f"tokenizer.chords=true), such as checkpoint={DEFAULT_MODEL}"
             )
         if request.piece.key_signatures and not self.tokenizer.families.get("Key"):
-            raise UserError(
-                "key needs a model with tokens of keys (tokenizer=songs, or tokenizer=chorale with tokenizer.keys=true)"
-            )
+            kinds = "tokenizer=songs, or tokenizer=chorale tokenizer.keys=true"
+            raise UserError(f"key needs a model with tokens of keys ({kinds})")
         if request.piece.cadences and not self.tokenizer.families.get("Left"):
             raise UserError("cadence needs a model that counts bars (tokenizer.phrases=true)")
         if isinstance(request.piece.program, Mapping):

@@ -50,9 +50,9 @@ class Chorale(Tokenizer):
 
     The layout of Huang et al. 2019 ("Music Transformer", §4.1): a piece of T sixteenths has 4 T
     tokens of voices, each a pitch or `Silence`; which voice a token belongs to and where it stands
-    in the beat follow from its index alone, in which the key does not count. A note that goes on and one that is struck again are
-    the same tokens, which decode to one long note. Velocity, tempo and time signature are not
-    encoded.
+    in the beat follow from its index alone, in which the key does not count. A note that goes on
+    and one that is struck again are the same tokens, which decode to one long note. Velocity, tempo
+    and time signature are not encoded.
 
     Tracks named `Soprano`, `Alto`, `Tenor` and `Bass`, or up to four tracks without chords, are
     voices. The notes of other Scores are divided among four voices (`lead_voices`).
@@ -146,7 +146,8 @@ class Chorale(Tokenizer):
         tokens = np.where(frames == SILENCE, self.vocabulary.id("Silence"), pitches)
         opening = [self.vocabulary.id("BOS")]
         if self.keys:
-            score = replace(score_of_frames(sung), key_signatures=score.key_signatures[:1])
+            keys = [key._replace(tick=0) for key in score.key_signatures[:1]]
+            score = replace(score_of_frames(sung), key_signatures=keys)
             key = (with_modes(score) or [found_signature(score)])[0]
             opening.append(self.families["Key"][key_index(key)])
         return np.concatenate([opening, tokens, [self.vocabulary.id("EOS")]]), report

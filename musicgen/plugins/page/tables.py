@@ -29,6 +29,7 @@ from musicgen.report.html import CHORD_SUFFIXES, track_voice
 from musicgen.tokenization import REMI, Chorale, Songs
 from musicgen.tokenization.augmentation import tritone
 from musicgen.tokenization.bars import FIFTHS
+from musicgen.tokenization.bars import KEYS as KEY_VALUES
 from musicgen.tokenization.base import MAX_TOKENS_PER_BAR, Tokenizer
 from musicgen.tokenization.chorale_grammar import LEAD, LEADING
 from musicgen.tokenization.chord_recognition import recognition_tables
@@ -90,6 +91,8 @@ def tokenizer_tables(tokenizer: Tokenizer, chord_source: str = "auto") -> dict[s
             name: values.tolist() for name, values in Coordinates(tokenizer).values.items()
         },
         "keyFits": [(k.fifths, fit) for k, fit in zip(KEYS, key_fits().tolist(), strict=True)],
+        "firstKey": FIFTHS.start,
+        "hasModes": len(tokenizer.families.get("Key", ())) == len(KEY_VALUES),
         "spellings": {fifths: spelling(fifths) for fifths in range(-9, 10)},
         "tracks": [
             {"name": x.name, "program": x.program, "isDrum": x.is_drum, "voice": track_voice(x)}
@@ -150,7 +153,6 @@ def _bar_tables(tokenizer: REMI | Songs, chord_source: str) -> dict[str, Any]:
         ],
         "programs": [parts_of(Track("", program)) for program in range(128)],
         "drums": parts_of(Track("", is_drum=True)),
-        "firstKey": FIFTHS.start,
         "choirPrograms": [*CHOIR_PROGRAMS],
         "basses": [i for i, part in enumerate(parts) if part.program in BASS_PROGRAMS],
         "chords": tokenizer.chords,

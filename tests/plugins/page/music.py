@@ -47,6 +47,7 @@ TOKENIZERS = {
     "songs of a quartet": frozen_tokenizers()["quartet"],
     "chorale": Chorale(lead_probability=0.5),
     "chorale short": Chorale(max_beats=12),
+    "chorale in keys": Chorale(lead_probability=0.5, keys=True),
 }
 
 
@@ -66,6 +67,9 @@ def pieces(kind: str) -> list[Score]:
     named, *others = map(score_of_frames, frames)
     for i, score in enumerate(others):
         score.tracks = [replace(track, name="") for track in score.tracks[: 2 + i % 3]]
+    if kind == "chorale in keys":
+        for score, fifths in zip(others, (-3, 0, 4, -9), strict=False):
+            score.key_signatures = [KeySignature(500, fifths, fifths == 4)]
     groove = compose_groove(SEED, next(iter(FAMILIES)), 0, 0)
     if kind.startswith("songs"):
         for score, names in zip(others, SINGERS, strict=False):

@@ -44,23 +44,28 @@ ACCOMPANIED = """
 """
 
 
-def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(tmp_path):
-    tokenizer, rng = TOKENIZERS["chorale"], np.random.default_rng(2)
+@pytest.mark.parametrize("name", ["chorale", "chorale in keys"])
+def test_a_melody_is_harmonised_in_the_order_that_models_have_learned(name, tmp_path):
+    tokenizer, rng = TOKENIZERS[name], np.random.default_rng(2)
     melody = rng.integers(60, 80, 30).repeat(2)
     melody[10:14] = SILENCE
     frames = np.full((60, 4), SILENCE)
     frames[:, 2] = melody  # the only voice, wherever it is
     file = list(dumps(score_of_frames(frames)))
-    found = run_tokenizer(tmp_path, "chorale", ACCOMPANIED, file=file)
+    found = run_tokenizer(tmp_path, name, ACCOMPANIED, file=file)
     ahead, whole, part = (np.array(found[name]) for name in ("ahead", "whole", "interrupted"))
     tokenizer.grammar().start(ahead[None])
     assert tokenizer.vocabulary.token(int(ahead[0])) == "Lead_Soprano"
-    assert len(ahead) == 1 + 4 * (60 + 16)
+    assert len(ahead) == tokenizer.opening + 4 * (60 + 16)
     assert plain(tokenizer.decode(ahead)) == plain(tokenizer.decode(whole))
     assert found["end"] == 60
     soprano, *below = tokenizer.decode(whole).tracks
     expected = score_of_frames(np.stack([melody] * 4, axis=1)).tracks[0]
     assert np.array_equal(soprano.notes, expected.notes)
+    sung = Score(tracks=[Track("Soprano", notes=expected.notes)])
+    kept = tokenizer.keep_parts(sung, ["soprano"], 0, None).ids[:-1]
+    assert len(kept) == len(ahead)
+    assert (kept == ahead)[kept >= 0].all()
     assert all(len(track.notes) > 20 for track in below)
     assert np.array_equal(tokenizer.decode(part).tracks[0].notes, expected.notes)
 
@@ -90,11 +95,13 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
     assert found["end"] == 5 * 48
 
 
-def test_voices_hold_their_notes_until_an_answer_begins(tmp_path):
+@pytest.mark.parametrize("name", ["chorale", "chorale in keys"])
+def test_voices_hold_their_notes_until_an_answer_begins(name, tmp_path):
     song = Score(tracks=[Track("Soprano", notes=notes_from([(0, 480, 72, 80)]))])
     body = "return livePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 13).tokens;"
-    tokens = run_tokenizer(tmp_path, "chorale", body, file=list(dumps(song)))
-    assert tokens[1:] == 13 * tokens[1:5]
+    tokens = run_tokenizer(tmp_path, name, body, file=list(dumps(song)))
+    opening = TOKENIZERS[name].opening
+    assert tokens[opening:] == 13 * tokens[opening : opening + 4]
 
 
 def test_a_page_of_songs_continues_and_accompanies(tmp_path, monkeypatch):

@@ -160,6 +160,7 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
             assert notes == [notes for notes in plain(decoded)["tracks"] if notes]
             assert each["signatures"] == plain(decoded)["signatures"]
             assert each["markers"] == plain(decoded)["markers"]
+            assert each["keys"] == [list(key) for key in decoded.key_signatures]
             assert [t[0] for t in each["tempos"]] == decoded.tempos["tick"].tolist()
         prompt = make_prompt(tokenizer, score, "prompt", 3)
         assert result["prompt"]["tokens"] == prompt.tokens.tolist()

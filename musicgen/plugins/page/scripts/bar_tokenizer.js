@@ -321,7 +321,7 @@ class BarTokenizer {
     this.times(tokens).forEach((time, i) => {
       const [family, rank, tick] = [this.family(tokens[i]), this.rank(tokens[i]), time * step];
       if (family === "Bar") signatures.push([tick, rank]);
-      else if (family === "Key") keys.push([tick, (rank % 12) + this.firstKey, rank >= 12]);
+      else if (family === "Key") keys.push([tick, ...keyAt(rank, this)]);
       else if (family === "Tempo") tempos.push([tick, this.tempi.values[rank]]);
       else if (family === "Chord") markers.push([tick, this.chordNames[rank]]);
       else if (family === "Part") track = tracks[rank];

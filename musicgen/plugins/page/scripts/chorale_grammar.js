@@ -1,5 +1,5 @@
 // The grammar of Chorale for one sequence, in the plain order or after `Lead_*`, as
-// musicgen/tokenization/chorale/grammar.py has it for a batch.
+// musicgen/tokenization/chorale_grammar.py has it for a batch.
 
 class ChoraleGrammar extends Grammar {
   constructor(tokenizer) {
@@ -19,6 +19,11 @@ class ChoraleGrammar extends Grammar {
     return Math.max(0, placeOf(this.index + 1)[0] - this.tokenizer.lead);
   }
 
+  /** Return whether a token counts in the index, on which its voice depends. */
+  counts(token) {
+    return super.counts(token) && !within(token, this.tokenizer.families.Key);
+  }
+
   /** @param forbids whether no two voices may move in parallel fifths or octaves */
   forbidParallels(forbids) {
     this.mayBeParallel = !forbids;
@@ -32,6 +37,7 @@ class ChoraleGrammar extends Grammar {
     const { families, bos } = this.tokenizer;
     const set = ([first, stop], value) => mask.fill(value ? 1 : 0, first, stop);
     if (this.index < 0) return [families.BOS, families.Lead].forEach((ids) => set(ids, true));
+    if (this.tokenizer.hasModes && this.last === this.header) return set(families.Key, true);
     const [frame, voice] = placeOf(this.index);
     const { leading, delay } = this.tokenizer.order(this.header);
     const leads = leading[voice];
@@ -74,10 +80,10 @@ class ChoraleGrammar extends Grammar {
   }
 
   keepTimeTokens(mask, until) {
-    const [silence] = this.tokenizer.families.Silence;
+    const { Silence, Key } = this.tokenizer.families;
     if (placeOf(this.index)[0] >= until) return;
     mask.forEach((_, token) => {
-      if (token !== silence) mask[token] = 0;
+      if (!within(token, Silence) && !within(token, Key)) mask[token] = 0;
     });
   }
 

@@ -1,4 +1,4 @@
-// Chorale, as in musicgen/tokenization/chorale: four voices in sixteenths, one token a voice.
+// Chorale, as in musicgen/tokenization/chorale.py: four voices in sixteenths, one token a voice.
 
 /** Return the frame and the voice of a token, by its index after the first token of a piece. */
 function placeOf(index) {
@@ -15,6 +15,7 @@ class ChoraleTokenizer {
     this.bos = this.families.BOS[0];
     this.barTokens = null;
     this.startTokens = [this.bos];
+    this.opening = this.hasModes ? 2 : 1; // tokens before those of voices
   }
 
   /** Return the grid steps in a bar of a score, in the time signature of its first note. */
@@ -29,13 +30,22 @@ class ChoraleTokenizer {
 
   /** Return the tokens of a whole piece, end token included. */
   encode(score) {
-    return this.tokensOf(this.framesOf(score));
+    const frames = this.framesOf(score);
+    return this.tokensOf(frames, this.#keyOf(score.keys, frames));
   }
 
   /** Return the tokens of a whole piece of frames, in which voices have a pitch or silence. */
-  tokensOf(frames) {
+  tokensOf(frames, key) {
     const tokens = frames.flat().map((pitch) => this.#token(pitch, "Pitch"));
-    return [this.bos, ...tokens, this.eos];
+    return [this.bos, ...key, ...tokens, this.eos];
+  }
+
+  /** Return the token of a key in an array, which is empty if the vocabulary has no keys. */
+  #keyOf(keys = [], frames) {
+    if (!this.hasModes) return [];
+    const sung = { tracks: this.#tracksOf(frames), keys: keys.slice(0, 1).map(([, ...key]) => [0, ...key]) };
+    const [[, key] = [0, keyIndex(findKey(sung, this) ?? { fifths: 0 }, this)]] = keysOf(sung, this);
+    return [this.families.Key[0] + key];
   }
 
   #token(pitch, family) {
@@ -101,10 +111,18 @@ class ChoraleTokenizer {
 
   /** Return the score of tokens: a track for each voice; no tempo. */
   decode(tokens) {
+    const tracks = this.#tracksOf(this.frames(tokens));
+    const { ticksPerBeat } = CONSTANTS;
+    const key = tokens.filter((token) => within(token, this.families.Key)).slice(0, 1);
+    const keys = key.map((token) => [0, ...keyAt(token - this.families.Key[0], this)]);
+    return { ticksPerBeat, tracks, tempos: [], signatures: [], keys, markers: [] };
+  }
+
+  /** Return a track for each voice of some frames, in ticks of decoded scores. */
+  #tracksOf(frames) {
     const { ticksPerBeat, silence, velocity } = CONSTANTS;
     const step = ticksPerBeat / this.stepsPerBeat;
     const tracks = this.tracks.map((track) => ({ ...track, notes: [] }));
-    const frames = this.frames(tokens);
     frames.forEach((pitches, frame) => {
       pitches.forEach((pitch, voice) => {
         if (pitch === silence) return;
@@ -113,7 +131,7 @@ class ChoraleTokenizer {
         else notes.push([frame * step, step, pitch, velocity]);
       });
     });
-    return { ticksPerBeat, tracks, tempos: [], signatures: [], markers: [] };
+    return tracks;
   }
 
   /** Return which voices lead after a first token, and by how many frames the others are behind. */
@@ -133,7 +151,11 @@ class ChoraleTokenizer {
 
   /** Return the frame of each token. */
   times(tokens) {
-    return tokens.map((token, i) => this.timeOf(tokens[0], i, token === this.eos));
+    let index = -1;
+    return tokens.map((token) => {
+      if (!within(token, this.families.Key)) index++;
+      return this.timeOf(tokens[0], index, token === this.eos);
+    });
   }
 
   /** Return the frame at which each bar begins. */
@@ -146,7 +168,9 @@ class ChoraleTokenizer {
 
   /** Return the tokens from a bar on. */
   fromBar(tokens, bar, barLength) {
-    return [this.bos, ...tokens.slice(1 + CONSTANTS.numVoices * bar * barLength)];
+    const { opening } = this;
+    const first = opening + CONSTANTS.numVoices * bar * barLength;
+    return [...tokens.slice(0, opening), ...tokens.slice(first)];
   }
 
   /**
@@ -157,7 +181,7 @@ class ChoraleTokenizer {
   withMelodyAhead(tokens) {
     const melody = melodyOf(this.frames(tokens));
     const soprano = this.leading.findIndex((leads) => leads.every((each, i) => each === (i === 0)));
-    const conditioning = [this.families.Lead[0] + soprano];
+    const conditioning = [this.families.Lead[0] + soprano, ...tokens.slice(1, this.opening)];
     const [empty] = this.families.Empty;
     for (let frame = 0; frame < melody.length + this.lead; frame++) {
       const first = frame < melody.length ? this.#token(melody[frame], "Ahead") : empty;
@@ -170,6 +194,7 @@ class ChoraleTokenizer {
   /** Return the tokens of a piece of some frames: its tokens so far, then the melody. */
   withMelody(tokens, conditioning, numFrames) {
     const whole = conditioning.map((known, i) => tokens[i] ?? known ?? this.families.Silence[0]);
-    return this.tokensOf(this.frames(whole).slice(0, numFrames)).slice(0, -1);
+    const frames = this.frames(whole).slice(0, numFrames);
+    return this.tokensOf(frames, conditioning.slice(1, this.opening)).slice(0, -1);
   }
 }

@@ -44,8 +44,12 @@ class Grammar {
     return mask;
   }
 
+  counts(token) {
+    return token !== this.pad;
+  }
+
   advance(token) {
-    if (token !== this.pad) this.index++;
+    if (this.counts(token)) this.index++;
     if (token === this.eos) this.finished = true;
     this.move(token);
     this.last = token;

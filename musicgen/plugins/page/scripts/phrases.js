@@ -6,7 +6,7 @@ const [HALF, FULL, PIECE] = [0, 1, 2];
 /** Return [tick, index] of the keys of a score, as with_modes in midi/key.py reads them. */
 function keysOf(score, tokenizer) {
   const keys = score.keys ?? [];
-  const modeIsOpen = tokenizer.count("Left") && !keys.some(([, , minor]) => minor);
+  const modeIsOpen = tokenizer.hasModes && !keys.some(([, , minor]) => minor);
   return keys.map(([tick, fifths, minor], i) => {
     const end = keys[i + 1]?.[0] ?? Infinity;
     const isInside = ([onset]) => onset >= tick && onset < end;
@@ -17,9 +17,12 @@ function keysOf(score, tokenizer) {
 
 /** Return the index of a key among those of the vocabulary; keys that sound the same are one. */
 function keyIndex({ fifths, minor }, tokenizer) {
-  const isMinor = minor && tokenizer.count("Left") > 0;
+  const isMinor = minor && tokenizer.hasModes;
   return ((fifths - tokenizer.firstKey + 12) % 12) + (isMinor ? 12 : 0);
 }
+
+/** Return [sharps or minus flats, whether minor] of a key by its index. */
+const keyAt = (index, { firstKey }) => [(index % 12) + firstKey, index >= 12];
 
 /**
  * Return [bar, index among its tokens] of the bars that count the bars left.

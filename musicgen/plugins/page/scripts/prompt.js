@@ -148,7 +148,7 @@ function livePrompt(tokenizer, score, time) {
   const whole = makePrompt(tokenizer, score, Infinity);
   const tokens = [...tokensBefore(tokenizer, whole.tokens, time)];
   const { numVoices } = CONSTANTS;
-  while (!tokenizer.barTokens && tokens.length <= numVoices * time)
+  while (!tokenizer.barTokens && tokens.length < tokenizer.opening + numVoices * time)
     tokens.push(tokens.at(-numVoices));
   return { ...whole, tokens, endTime: time };
 }
