@@ -249,19 +249,23 @@ def ending_measures(score: Score, key: Key | None, like: Score | None = None) ->
     - `tonic_harmony`: 1 if the last one is I or i; `tonic_on_top`: 1 if the leading part ends on
       the tonic; `ends_by_step`: 1 if it gets there by one or two semitones.
     - `last_note`: length in quarters of the longest of the notes that begin last.
+    - `picardy`: of a piece in minor that ends on I or i, 1 if it ends on I; NaN of others.
 
     Args:
         like: see `leading_part`.
     """
     names = ("dominant_tonic", "tonic_harmony", "tonic_on_top", "ends_by_step", "last_note")
+    names += ("picardy",)
     if key is None or not len(pitched_notes(score)):
         return dict.fromkeys(names, np.nan)
     end = ending(score, key, like)
+    last = "".join(end.harmonies[-1:])
     values = (
         end.is_dominant_tonic,
-        end.harmonies[-1:] in (("I",), ("i",)),
+        last in ("I", "i"),
         end.degree == "1",
         0 < abs(end.step) <= STEP,
         end.last_length,
+        np.nan if key.major or last not in ("I", "i") else last == "I",
     )
     return dict(zip(names, map(float, values), strict=True))

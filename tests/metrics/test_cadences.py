@@ -78,7 +78,9 @@ def test_an_ending():
     # The leading part repeats its last note: it got there by the step before.
     score = four_parts((74, 67, 62, 43), (72, 67, 60, 52), C)
     assert ending(score, C_MAJOR)[2:] == ("1", -2)
-    assert ending_measures(score, C_MAJOR) == {
+    measures = ending_measures(score, C_MAJOR)
+    assert np.isnan(measures.pop("picardy"))
+    assert measures == {
         "dominant_tonic": 1,
         "tonic_harmony": 1,
         "tonic_on_top": 1,
@@ -86,7 +88,11 @@ def test_an_ending():
         "last_note": 1,
     }
     plagal = ending_measures(four_parts(F, (76, 67, 64, 48)), C_MAJOR)
-    assert [*plagal.values()] == [0, 1, 0, 0, 1]
+    assert [*plagal.values()][:-1] == [0, 1, 0, 0, 1]
+    in_minor = [(G7, (72, 67, third, 48)) for third in (63, 64)]
+    found = [ending_measures(four_parts(*each), C_MINOR)["picardy"] for each in in_minor]
+    assert found == [0, 1]
+    assert np.isnan(ending_measures(four_parts(G7), C_MINOR)["picardy"])
     assert np.isnan([*ending_measures(score, None).values()]).all()
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.chorale_split import ROOT, SAME, likeness, runs, split_chorales
 from musicgen.data.corpora import BachChorales
-from musicgen.midi import find_music
+from musicgen.data.corpora.chorales import without_dorian_signature
+from musicgen.midi import KeySignature, Score, Track, find_music, notes_from
 from musicgen.tokenization import Chorale
 
 
@@ -46,6 +47,18 @@ def test_instruments_are_left_out_and_bars_start_after_the_pickup(corpus):
     assert starts[1] == 16
     names = [tokenizer.vocabulary.token(int(token)) for token in tokens[1 + 16 * 4 :][:1]]
     assert names == ["Pitch_72"]
+
+
+@pytest.mark.parametrize(
+    ("key", "last", "fifths"), [((-1, True), 43, -2), ((-1, True), 45, -1), ((0, False), 41, 0)]
+)
+def test_minor_pieces_with_the_flats_of_dorian_are_in_their_key(key, last, fifths):
+    """One flat and an end on G: not D minor, but G minor; an end on the dominant is none."""
+    bass = Track("Bass", notes=notes_from([(0, 480, 50, 80), (480, 480, last, 80)]))
+    score = Score(480, [Track("Soprano"), bass], key_signatures=[KeySignature(0, *key)])
+    found = without_dorian_signature(score)
+    assert found.key_signatures == [KeySignature(0, fifths, key[1])]
+    assert found.tracks == score.tracks
 
 
 def test_what_belongs_to_the_training_pieces_of_jsb_is_for_training():

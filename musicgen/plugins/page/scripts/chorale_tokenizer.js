@@ -40,11 +40,15 @@ class ChoraleTokenizer {
     return [this.bos, ...key, ...tokens, this.eos];
   }
 
-  /** Return the token of a key in an array, which is empty if the vocabulary has no keys. */
+  /** Return the token of the key, as an array that is empty if the vocabulary has no keys. */
   #keyOf(keys = [], frames) {
     if (!this.hasModes) return [];
-    const sung = { tracks: this.#tracksOf(frames), keys: keys.slice(0, 1).map(([, ...key]) => [0, ...key]) };
-    const [[, key] = [0, keyIndex(findKey(sung, this) ?? { fifths: 0 }, this)]] = keysOf(sung, this);
+    const sung = {
+      tracks: this.#tracksOf(frames),
+      keys: keys.slice(0, 1).map(([, ...key]) => [0, ...key]),
+    };
+    const [given] = keysOf(sung, this);
+    const key = given?.[1] ?? keyIndex(findKey(sung, this) ?? { fifths: 0 }, this);
     return [this.families.Key[0] + key];
   }
 
