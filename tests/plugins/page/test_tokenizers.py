@@ -8,10 +8,10 @@ import torch
 
 from musicgen.composer import compose_pop
 from musicgen.generation.constraints import ConstrainedGrammar, Constraint, end_constraints
-from musicgen.generation.prompt import make_prompt
+from musicgen.generation.prompt import empty_prompt, make_prompt
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
 from musicgen.midi import KeySignature, Score, TimeSignature, dumps, loads
-from musicgen.midi.key import note_names
+from musicgen.midi.key import named_key, note_names
 from musicgen.midi.score import PITCH_CLASSES
 from musicgen.tokenization import REMI
 from musicgen.tokenization.bar_constraints import (
@@ -257,3 +257,20 @@ def test_parallels_are_those_of_the_measure(tmp_path):
     expected = parallel_intervals(before, after).tolist()
     assert run_worker(tmp_path, moves, body) == expected
     assert {SILENT, UNISON, FIFTH} <= {*expected}
+
+
+def test_a_new_chorale_begins_with_the_key_that_is_asked_for(tmp_path):
+    body = """
+        return data.keys.map((key) => {
+          const composer = new Composer(() => ({ tokenizer }));
+          composer.begin(emptyPrompt(tokenizer, keySignatures(key)));
+          return composer.tokens;
+        });
+    """
+    keys = ["", "Am", "F#m", "Bb", "-3"]
+    found = run_tokenizer(tmp_path, "chorale in keys", body, keys=keys)
+    for key, tokens in zip(keys, found, strict=True):
+        signatures = [named_key(key).signature] if key else []
+        prompt = empty_prompt(TOKENIZERS["chorale in keys"], keys=signatures)
+        assert tokens == prompt.tokens.tolist()
+        assert len(tokens) == 1 + bool(key)
