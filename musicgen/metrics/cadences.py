@@ -254,8 +254,14 @@ def ending_measures(score: Score, key: Key | None, like: Score | None = None) ->
     Args:
         like: see `leading_part`.
     """
-    names = ("dominant_tonic", "tonic_harmony", "tonic_on_top", "ends_by_step", "last_note")
-    names += ("picardy",)
+    names = (
+        "dominant_tonic",
+        "tonic_harmony",
+        "tonic_on_top",
+        "ends_by_step",
+        "last_note",
+        "picardy",
+    )
     if key is None or not len(pitched_notes(score)):
         return dict.fromkeys(names, np.nan)
     end = ending(score, key, like)
