@@ -22,8 +22,9 @@ class Codec(ABC):
 
     `decode(encode(score))` is the score on the codec's grid, for any score.
     `encode(decode(tokens))` equals `tokens` for every complete sequence that the grammar allows.
-    (`Songs` may begin its bars with any parts; `encode` returns their first order. A major key may
-    have notes that fit its relative better; then `encode` returns the minor key, see `with_modes`.)
+    (`Songs` may begin its bars with any parts; `encode` returns their first order, and finds the
+    bars left in phrases. A major key may have notes that fit its relative better; then `encode`
+    returns the minor key, see `with_modes`.)
 
     Attributes:
         vocabulary: the tokens.

@@ -18,6 +18,7 @@ from musicgen.errors import UserError
 from musicgen.midi import dumps, loads
 from musicgen.tokenization import REMI, Chorale, Groove2Groove, Songs
 from musicgen.tokenization.coordinates import Coordinates
+from musicgen.tokenization.vocabulary import within
 from tests.tokenization.conftest import random_walk
 from tests.tokenizers import frozen_tokenizers
 
@@ -71,9 +72,19 @@ tokenizers = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKEN
 tiny = pytest.mark.parametrize("tokenizer", TINY.values(), ids=TINY)
 
 
+def without_phrases(tokenizer, tokens):
+    """Ids without what encoding finds in the music: the modes of keys, the bars left in phrases."""
+    if not getattr(tokenizer, "phrases", False):
+        return tokens
+    keys = tokenizer.families["Key"]
+    major = keys.start + (tokens - keys.start) % (len(keys) // 2)
+    tokens = np.where(within(tokens, keys), major, tokens)
+    return tokens[~within(tokens, tokenizer.families["Left"])]
+
+
 def encoded_again(tokenizer, tokens):
     """The encoding of the music of ids, in their order."""
-    again = tokenizer.encode(tokenizer.decode(tokens))
+    again = without_phrases(tokenizer, tokenizer.encode(tokenizer.decode(tokens)))
     if getattr(tokenizer, "keys", False) and len(tokens) > 1:
         keys = tokenizer.families["Key"]
         if again[1] - tokens[1] == len(keys) // 2 and tokens[1] in keys:
@@ -110,7 +121,8 @@ def test_random_pieces_encode_to_themselves_and_are_readable(tokenizer, steps):
         assert np.array_equal(row[: len(tokens)], tokens), "PAD before the end"
         assert tokens[-1] == tokenizer.vocabulary.id("EOS")
         assert tokenizer in TINY.values() or len(tokens) > steps
-        assert np.array_equal(encoded_again(tokenizer, tokens), tokens)
+        found = without_phrases(tokenizer, tokens)
+        assert np.array_equal(encoded_again(tokenizer, found), found)
         assert np.array_equal(tokenizer.times(row), position[:, 1])
         assert np.array_equal(
             Coordinates(tokenizer).of(tokens, ("index", "time")), position[: len(tokens)]

@@ -63,7 +63,7 @@ def test_repaired_files_have_all_their_notes(name):
     assert sorted(score.notes.tolist()) == sounding(PLAIN.data())
     assert not [*score.time_signatures, *score.key_signatures]
     assert [repair in line for line in score.repairs] == [True] * bool(repair)
-    written = extend(data, 960, Score(), lambda _: None, whole=True, sustain=0)
+    written = extend(data, 960, Score(), lambda tracks: [None] * len(tracks), whole=True, sustain=0)
     mido.MidiFile(file=BytesIO(written))  # which refuses what is without a meaning
 
 
