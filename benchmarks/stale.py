@@ -26,6 +26,7 @@ MEASURED = {
     "performer_pytorch": _MODEL,
     "preparation": (*_MUSIC, "musicgen/data"),
     "product_forms": ("musicgen/attention",),
+    "quartets": _CONTINUATIONS,
     "songs": _CONTINUATIONS,
     "span": _MODEL,
     "style": (*_MODEL, "musicgen/pretrained"),
