@@ -232,8 +232,11 @@ class PartOrders(InBars):
         )
         kept = [part for part in played if known[part] in asked]
         if len(kept) < len(asked):
-            expected = f"expected some of its parts: {', '.join(known[part] for part in played)}"
-            if {*asked} <= {*known}:
+            names = ", ".join(known[part] for part in played)
+            expected = f"expected some of its parts: {names}"
+            if not played:
+                expected = f"expected a piece with tracks of {', '.join(known)}"
+            elif {*asked} <= {*known}:
                 expected += f"; name the track of a tune {asked[0].capitalize()}"
             raise ParameterError("keep", ",".join(keep), expected)
         others = [part for part in range(len(known)) if part not in kept]

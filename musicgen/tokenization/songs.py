@@ -298,7 +298,8 @@ class Songs(PartOrders):
     ) -> tuple[IntArray, IntArray, IntArray, list[Any]]:
         """Return part, onset and pitch of the notes, [N] each, and their three ids, -1: none."""
         found = self.find_tracks(report.score.tracks)
-        notes, part, track = report.numbered_notes(found, "notes of other instruments")
+        others = f"notes of other instruments than {', '.join(self.part_names)}"
+        notes, part, track = report.numbered_notes(found, others)
         is_drum, pitch = self._is_drum[part], notes["pitch"]
         known = np.where(is_drum, np.isin(pitch, self.drums), np.isin(pitch, self.pitches))
         report.drop("notes of other pitches", report.grid(notes["onset"][~known]))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
+from musicgen.errors import UserError
 from musicgen.midi import Score, Track, loads, notes_from, write
 from musicgen.package_data import CONF
 from musicgen.tokenization import Songs
@@ -100,3 +101,12 @@ def test_no_note_below_the_lowest_string_is_written_though_files_may_have_some()
         pitches.min(initial=127) >= low for pitches, low in zip(new, 4 * lowest, strict=True)
     )
     assert pieces[0].prompt.score.tracks[0].notes["pitch"].tolist() == [50] * 4
+
+
+def test_a_piece_without_parts_of_the_ensemble_is_refused_with_their_names():
+    piano = Score(480, [Track("Piano", notes=notes_from([(0, 480, 60, 64), (0, 480, 64, 64)]))])
+    names = "violin 1, violin 2, viola, cello"
+    with pytest.raises(UserError, match=f"2 notes of other instruments than {names}"):
+        music_model(QUARTET).generate(piano, bars=1)
+    with pytest.raises(UserError, match=f"expected a piece with tracks of {names}"):
+        music_model(QUARTET).generate(piano, keep="violin 1")
