@@ -44,7 +44,6 @@ from musicgen.midi.key import final_key, in_key_share
 
 PROMPT_BARS, BARS = 8, 16
 WITHIN = (0.7, 1.4)  # of the original's notes
-LOWEST = (55, 55, 48, 36)  # the open string of each part
 Values = dict[str, float]
 
 
@@ -90,9 +89,9 @@ def summaries(pieces: Sequence[Continuation], samples: int) -> Iterator[dict[str
         new, old = measures(piece, piece.new_on_grid), measures(piece, own)
         columns.append((new | compared(new, old, piece), old))
     for name in columns[0][0]:
-        each = [np.reshape([side.get(name, np.nan) for side in x], (-1, samples))
-                for x in zip(*columns, strict=True)]  # fmt: skip
-        yield as_row(name, [[*map(mean_of_valid, side)] for side in each])
+        values = [[side.get(name, np.nan) for side in own] for own in zip(*columns, strict=True)]
+        by_piece = [np.reshape(side, (-1, samples)) for side in values]
+        yield as_row(name, [[*map(mean_of_valid, side)] for side in by_piece])
 
 
 def measures(piece: Continuation, music: Score) -> Values:
@@ -111,10 +110,13 @@ def measures(piece: Continuation, music: Score) -> Values:
     leaders = leading_parts(music)
     runs = [len([*run]) for _, run in itertools.groupby(leaders)]
     found["bars in a row with the same leading part"] = mean_of_valid(np.array(runs, float))
-    for i, (track, lowest) in enumerate(zip(music.tracks, LOWEST, strict=True)):
+    parts = piece.prompt.tokenizer.settings()["parts"]
+    for i, (track, part) in enumerate(zip(music.tracks, parts, strict=True)):
         found[f"notes a bar, {track.name}"] = len(track.notes) / BARS
         found[f"leading, {track.name}"] = mean_of_valid(np.array(leaders) == i)
-        found[f"below its range, {track.name}"] = mean_of_valid(track.notes["pitch"] < lowest)
+        found[f"below its range, {track.name}"] = mean_of_valid(
+            track.notes["pitch"] < part["lowest"]
+        )
     return found
 
 

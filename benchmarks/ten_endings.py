@@ -2,7 +2,7 @@
 
 The songs are the first ones that benchmarks.tunes continues by songs-small with its default
 settings, after 8 bars by 16 that end (`ending=close`), and the continuations their first samples;
-none is chosen. Beside them stand the ends of the originals, which are those of the whole songs.
+none is chosen. The ends of the originals are those of the whole songs.
 Harmonies and leading parts are read as by evaluate.py (`metrics=cadences`); the bass is the lowest
 note of a harmony.
 """

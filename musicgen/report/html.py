@@ -65,13 +65,14 @@ def render_report(
         with_staves: whether to engrave the pieces, where verovio is installed.
     """
     drawing = draw_pieces(pieces) if with_staves else Drawing()
+    no_staves = f'<p class="summary">{text(drawing.notice)}</p>' if drawing.notice else ""
     return render_page(
         asset("page.html"),
         styles=[asset("style.css"), *([asset("staves.css")] if drawing.data else [])],
         scripts=[asset(name) for name in SCRIPTS],
         title=text(title),
         notices=_notices(notices),
-        summary=summary + (f'<p class="summary">{text(drawing.notice)}</p>' * bool(drawing.notice)),
+        summary=summary + no_staves,
         metadata=fold("How these were made", metadata_list(metadata)),
         contents=_contents_table(pieces) if len(pieces) > 1 else "",
         explanation=f'<p class="summary">{text(explanation)}</p>' if explanation else "",
@@ -250,7 +251,7 @@ def score_payload(
         marks: passages to mark on the piano roll.
         kept: what is kept of a whole piece after `prompt_end`.
     """
-    kept_keys = {key for track in kept.score.tracks for key in note_keys(track)} if kept else set()
+    kept_keys = kept.keys() if kept else set()
     end = max(score.end, prompt_end)
     tracks = []
     for track in score.tracks:

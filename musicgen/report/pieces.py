@@ -30,6 +30,10 @@ class Kept(NamedTuple):
     score: Score
     gap_end: int | None = None
 
+    def keys(self) -> set[tuple[Any, ...]]:
+        """Return the keys of its notes, see `note_keys`."""
+        return {key for track in self.score.tracks for key in note_keys(track)}
+
 
 @dataclass(frozen=True)
 class ReportPiece:
@@ -48,11 +52,7 @@ class ReportPiece:
 
     def is_new(self) -> list[NDArray[np.bool_]]:
         """Return which notes [num_notes] of each track are new: neither the prompt's nor kept."""
-        kept = (
-            {key for track in self.kept.score.tracks for key in note_keys(track)}
-            if self.kept
-            else ()
-        )
+        kept = self.kept.keys() if self.kept else set()
         return [
             (track.notes["onset"] >= self.prompt_end)
             & np.array([key not in kept for key in note_keys(track)], bool)

@@ -19,10 +19,6 @@ from musicgen.plugins.scores.engraver import engraver
 from musicgen.plugins.scores.write_musicxml import musicxml_tree
 from musicgen.plugins.scores.written_time import written_onsets
 
-STAFF_HEIGHT = 72
-"""Of a staff of five lines, in the unit of widths."""
-
-_SCALE = 10  # units of verovio's drawing in a pixel
 _MARGIN = 180  # of a bar's background above and below its staves: the space between two lines
 _NEW, _BAR = "new", "bar-"  # how ids of notes and measures begin
 _COLOURED = {"note", "chord", "beam", "tuplet"}  # classes that are new if all their notes are
@@ -40,8 +36,7 @@ class Staves(NamedTuple):
         systems: an `svg` element each, as text without its namespace. Its bars are of class
             `measure`, with their index in `data-bar` and a `rect` of class `bar` behind them. Of
             class `new` is what belongs to new notes alone, and bars with no others are `all-new`.
-            Signs are elements `use` of `#glyph-`
-            and a key of `glyphs`.
+            Signs are elements `use` of `#glyph-` and a key of `glyphs`.
         glyphs: the `d` of the path of each sign.
     """
 
