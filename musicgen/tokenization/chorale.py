@@ -42,6 +42,7 @@ from musicgen.tokenization.voices import (
 from musicgen.validation import check_bool, check_float, check_int
 
 _FRAMES_OF_BAR = 4 * STEPS_PER_BEAT  # in training crops
+_LAST_CHORD = 2 * STEPS_PER_BEAT  # frames; the median of Bach's chorales
 _SOPRANO_PROBABILITY = 0.5  # of the crops in which voices lead; in the others any set leads
 
 
@@ -77,6 +78,7 @@ class Chorale(Tokenizer):
     steps_per_beat = STEPS_PER_BEAT
     pitches = range(21, 109)
     counts_all = False
+    key_guidance = 2.0  # without it, most new pieces in minor keys are in the relative major key
 
     def __init__(
         self,
@@ -129,8 +131,12 @@ class Chorale(Tokenizer):
             own = [ids[~within(ids, self.families["Key"])] for ids in own]
             constraints.append(KeptTokens(grammar, own))
         if request.piece.is_closed or request.piece.tonic is not None:
-            rests = [asked_tonic(request, prompt, self.steps_per_beat) for prompt in prompts]
-            constraints.append(LastChordOfChorale(grammar, rests, self.pitches))
+            rests = [asked_tonic(request, prompt, _LAST_CHORD) for prompt in prompts]
+            dominants = [
+                rest.step - STEPS_PER_BEAT * (prompt.kept is None)
+                for rest, prompt in zip(rests, prompts, strict=True)
+            ]
+            constraints.append(LastChordOfChorale(grammar, rests, self.pitches, dominants))
         if request.sampling.avoid_parallels:
             constraints.append(NoParallels(grammar))
         return constraints

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
-from musicgen.tokenization.closing import LastTonic
+from musicgen.tokenization.closing import DOMINANT, LastTonic
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, latest
@@ -24,6 +24,9 @@ LEADING = [
 
 THIRDS = (3, 4)
 """Semitones of the minor and the major third."""
+
+SEVENTH = (DOMINANT, 11, 2, 5)
+"""Semitones of the dominant seventh above the tonic, its root first."""
 
 RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
 
@@ -231,52 +234,64 @@ class NoParallels(Constraint):
 class LastChordOfChorale(Constraint):
     """From a frame on all voices sing, on the pitches of a tonic chord, the bass its root.
 
-    In a minor key the third may be major (Picardy): the first voice that sings one decides.
+    Its third is major in minor keys, too, as in 94 of Bach's 101 (Picardy), unless a kept voice
+    sings the minor one. Before the chord they may sing the dominant seventh, its root in the bass.
 
-    The memory is the number of the prompt, and the semitones of that third; 0: none yet. [B, 2]
+    The memory is the number of the prompt, and the semitones of the third. [B, 2]
 
     Args:
         rests: frame and key of each chord. [B]
         pitches: the MIDI pitches of the vocabulary.
+        dominants: frame of each dominant seventh, that of the tonic chord if there is none. [B]
     """
 
-    def __init__(self, grammar: ChoraleGrammar, rests: Sequence[LastTonic], pitches: range) -> None:
+    def __init__(
+        self,
+        grammar: ChoraleGrammar,
+        rests: Sequence[LastTonic],
+        pitches: range,
+        dominants: Sequence[int],
+    ) -> None:
         self.grammar = grammar
-        self.first = np.array([rest.step for rest in rests])
+        self.first = np.array([(at, rest.step) for at, rest in zip(dominants, rests, strict=True)])
         self.degrees = np.zeros((len(rests), len(pitches)), np.int64)  # semitones above the tonic
-        self.chord = np.ones((len(rests), NUM_VOICES, len(pitches)), bool)
-        for rest, degrees, of_voices in zip(rests, self.degrees, self.chord, strict=True):
+        # Before both chords, in the dominant seventh, and in the tonic chord.
+        self.chord = np.ones((len(rests), 3, NUM_VOICES, len(pitches)), bool)
+        for rest, degrees, chords in zip(rests, self.degrees, self.chord, strict=True):
             if rest.key is not None:
                 degrees[:] = (np.array(pitches) - rest.key.tonic) % 12
-                thirds = (4,) if rest.key.major else THIRDS
-                of_voices[:] = np.isin(degrees, (0, *thirds, 7))
-                of_voices[-1] = degrees == 0
+                for chord, tones in zip(chords[1:], (SEVENTH, (0, *THIRDS, 7)), strict=True):
+                    chord[:] = np.isin(degrees, tones)
+                    chord[-1] = degrees == tones[0]
 
     def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
-        return np.stack([np.arange(len(prompts)), np.zeros(len(prompts), np.int64)], axis=1)
+        return np.stack([np.arange(len(prompts)), np.full(len(prompts), THIRDS[1])], axis=1)
 
-    def _place(self, state: ChoraleState, index: IntArray) -> tuple[IntArray, IntArray]:
-        """Return frame and voice of the tokens at an index; the header has index 0. [B] each"""
+    def _place(self, state: ChoraleState, prompt: IntArray, index: IntArray) -> list[IntArray]:
+        """Return chord and voice of the tokens at an index; the header has index 0. [B] each
+
+        Chords are 0 before both, 1 in the dominant seventh, and 2 in the tonic chord.
+        """
         frame, voice = np.divmod(np.maximum(index - 1, 0), NUM_VOICES)
         arrangements, header = self.grammar.arrangements, state.header
         is_behind = ~arrangements.leading[header, voice]
-        return frame - is_behind * arrangements.delay[header], voice
+        frame = frame - is_behind * arrangements.delay[header]
+        return [(frame[:, None] >= self.first[prompt]).sum(axis=1), voice]
 
     def advance(self, state: ChoraleState, memory: IntArray, tokens: IntArray) -> IntArray:
         prompt, third = memory.T
         pitch = self.grammar.pitch[tokens]
         degree = self.degrees[prompt, pitch]
-        is_last = self._place(state, state.positions[:, 0])[0] >= self.first[prompt]
+        is_last = self._place(state, prompt, state.positions[:, 0])[0] == 2
         sings_third = is_last & (pitch >= 0) & np.isin(degree, THIRDS)
         return np.stack([prompt, np.where(sings_third, degree, third)], axis=1)
 
     def allowed(self, state: ChoraleState, memory: IntArray) -> BoolArray:
         prompt, third = memory.T
-        frame, voice = self._place(state, state.positions[:, 0] + 1)
-        is_last = (frame >= self.first[prompt])[:, None]
-        degrees = self.degrees[prompt]
-        is_other = np.isin(degrees, THIRDS) & (degrees != third[:, None]) & (third[:, None] > 0)
+        chord, voice = self._place(state, prompt, state.positions[:, 0] + 1)
+        degrees, is_last = self.degrees[prompt], (chord == 2)[:, None]
+        is_other = is_last & np.isin(degrees, THIRDS) & (degrees != third[:, None])
         mask = np.ones((len(prompt), len(self.grammar.vocabulary)), bool)
-        mask[:, self.grammar.slices["Pitch"]] = self.chord[prompt, voice] & ~is_other | ~is_last
-        mask[:, self.grammar.slices["Silence"]] = ~is_last
+        mask[:, self.grammar.slices["Pitch"]] = self.chord[prompt, chord, voice] & ~is_other
+        mask[:, self.grammar.slices["Silence"]] = (chord == 0)[:, None]
         return mask

@@ -21,6 +21,10 @@ MIDDLE = 60
 """Other notes of the chord below C4 begin only above a tonic that sounds: no C/E."""
 
 
+DOMINANT = 7
+"""Semitones from the tonic up to the root of its dominant chord."""
+
+
 class LastTonic(NamedTuple):
     """The tonic chord at the end of a piece.
 
@@ -84,20 +88,20 @@ def _below_last_note(piece: Any, prompt: Any, closes: bool) -> LastTonic:
 def last_chord(request: Any, prompt: Any) -> IntArray:
     """Return grid step and index in `CHORDS` of the chords that are asked for. [N, 2]
 
-    They are those of the request, else the tonic chord at the end.
-
-    Pieces from nothing in a key that is asked for end on it even if they are not closed, after a
-    bar of its dominant seventh.
+    They are those of the request, else the tonic chord at the end. A bar of its dominant seventh
+    leads there if there is room for it and no part is kept. Pieces from nothing in a key that is
+    asked for end so even if they are not closed.
     """
-    asked, rest = request.piece.tonic, asked_tonic(request, prompt, prompt.bar_length)
+    rest = asked_tonic(request, prompt, prompt.bar_length)
     chord = tonic_index(rest.key)
-    if chord is None:
+    if chord is None or rest.key is None:
         progression: IntArray = request.progression(prompt)
         return progression
     chords: list[tuple[int, int | None]] = [(rest.step, chord)]
-    if asked is not None and rest.step >= 2 * prompt.bar_length:
-        dominant = chord_index(f"{ROOTS[(asked.tonic + 7) % 12]}_7")
-        chords.insert(0, (rest.step - prompt.bar_length, dominant))
+    before = rest.step - prompt.bar_length
+    if prompt.kept is None and before >= max(prompt.bar_length, prompt.end.step):
+        dominant = chord_index(f"{ROOTS[(rest.key.tonic + DOMINANT) % 12]}_7")
+        chords.insert(0, (before, dominant))
     return np.array(chords)
 
 

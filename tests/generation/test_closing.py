@@ -224,7 +224,9 @@ def kept(score, span=(0, np.inf), progression=()):
     return SimpleNamespace(kept=span_of, score=score, tokenizer=REMI, bar_length=16)
 
 
-NOT_KEPT = SimpleNamespace(kept=None, score=None, tokenizer=REMI, bar_length=16)
+NOT_KEPT = SimpleNamespace(
+    kept=None, score=None, tokenizer=REMI, bar_length=16, end=SimpleNamespace(step=0)
+)
 
 
 def test_where_the_last_chord_begins():
@@ -259,7 +261,7 @@ def chords(request, prompt=NOT_KEPT):
     return last_chord(request, prompt).tolist()
 
 
-def test_a_new_piece_ends_with_its_dominant_and_tonic():
+def test_a_piece_ends_with_its_dominant_and_tonic():
     c, g7, a, e7 = (chord_index(name) for name in ("C_M", "G_7", "A_m", "E_7"))
     request = piece(tonic=Key(0, True)).request
     assert chords(request) == [[32, g7], [48, c]]
@@ -270,7 +272,10 @@ def test_a_new_piece_ends_with_its_dominant_and_tonic():
         assert chords(request) == expected
     request.piece.tonic = None  # a continuation that closes
     request.end_time = lambda prompt: 64
-    assert chords(request) == [[48, c]]
+    assert chords(request) == [[32, g7], [48, c]]
+    for end, expected in ((32, [[32, g7], [48, c]]), (33, [[48, c]])):
+        prompt = SimpleNamespace(**{**vars(NOT_KEPT), "end": SimpleNamespace(step=end)})
+        assert chords(request, prompt) == expected
     request.piece.is_closed = False
     request.progression = lambda prompt: np.array([[0, 5]])
     assert chords(request) == [[0, 5]]

@@ -20,6 +20,7 @@ from musicgen.midi import (
     read,
 )
 from musicgen.midi.key import Key, final_key, find_key, last_cadence
+from musicgen.tokenization import Chorale
 from musicgen.tokenization.chorale_grammar import LastChordOfChorale
 from musicgen.tokenization.chords import ROOTS, chord_index
 from musicgen.tokenization.closing import LastChordOfBars, LastTonic, last_pitches, last_tonic
@@ -228,10 +229,11 @@ def test_bands_close_on_the_tonic(index):
         assert piece.score.notes["onset"].max() <= line + 2 * TICKS_PER_BEAT
 
 
-def test_a_minor_chorale_may_end_in_major_and_has_one_third():
+def test_a_minor_chorale_ends_in_major_and_has_one_third():
     tokenizer = TOKENIZERS_OF_CHORALES
     grammar, index = tokenizer.grammar(), tokenizer.vocabulary.id
-    constraint = LastChordOfChorale(grammar, [LastTonic(0, Key(9, False))], tokenizer.pitches)
+    rests = [LastTonic(0, Key(9, False))]
+    constraint = LastChordOfChorale(grammar, rests, tokenizer.pitches, dominants=[0])
     start = grammar.start(np.array([[index("BOS")]]))
     memory = constraint.start(start, [None])
     pitches = grammar.slices["Pitch"]
@@ -240,11 +242,25 @@ def test_a_minor_chorale_may_end_in_major_and_has_one_third():
         mask = constraint.allowed(state, memory)[0, pitches]
         return {(pitch % 12) for pitch, may in zip(tokenizer.pitches, mask, strict=True) if may}
 
-    assert sung(start, memory) == {9, 0, 1, 4}
-    for third, other in ((60, 1), (61, 0)):
+    assert sung(start, memory) == {9, 1, 4}
+    for third, other in ((60, 1), (61, 0)):  # the minor one is that of a kept voice
         token = np.array([pitches.start + third - tokenizer.pitches.start])
         state = grammar.advance(start, token)
         assert sung(state, constraint.advance(state, memory, token)) == {9, 0, 1, 4} - {other}
+
+
+def test_a_chorale_closes_with_the_dominant_on_a_beat_and_the_tonic_on_two():
+    options = {"key": "Gm", "ending": "close", "num_samples": 3, "seed": 1}
+    for piece in music_model(Chorale(keys=True)).generate(None, bars=2, **options):
+        sounds = piece.score.notes
+        for first, last, root, tones in ((5, 6, 2, {2, 6, 9, 0}), (6, 8, 7, {7, 11, 2})):
+            for tick in range(first * TICKS_PER_BEAT, last * TICKS_PER_BEAT, TICKS_PER_BEAT // 4):
+                ends = sounds["onset"] + sounds["duration"]
+                pitches = sounds["pitch"][(sounds["onset"] <= tick) & (ends > tick)]
+                assert {*(pitches % 12).tolist()} <= tones
+                (bass,) = (track.notes for track in piece.score.tracks if track.name == "Bass")
+                bass = bass[(bass["onset"] <= tick) & (bass["onset"] + bass["duration"] > tick)]
+                assert (bass["pitch"] % 12).tolist() == [root]
 
 
 @pytest.mark.parametrize("ending", ["open", "close"])
