@@ -18,6 +18,7 @@ import musicgen
 from benchmarks import measure
 from musicgen.data.corpora import BachChorales
 from musicgen.metrics.cadences import ending_measures
+from musicgen.metrics.intervals import mean_of_valid
 from musicgen.midi import Score, pitched_notes
 from musicgen.midi.key import Key, find_key, named_key, tonic_of, with_modes
 from musicgen.tokenization import Chorale
@@ -70,7 +71,7 @@ def rows_of(rows: list[dict[str, Any]], pieces: str, scores: Iterable[tuple[Scor
         measured[key.major].append(of_piece | ending_measures(score, key))
     for major, found in measured.items():
         row: dict[str, Any] = {"pieces": pieces, "mode": "major" if major else "minor"}
-        means = {name: float(np.nanmean([x[name] for x in found])) for name in found[0]}
+        means = {name: mean_of_valid([x[name] for x in found]) for name in found[0]}
         rows.append(row | {"n": len(found), "in its mode": means.pop("mode"), **means})
         print(rows[-1])
 

@@ -284,7 +284,7 @@ class MusicModel:
                 f"tokenizer.chords=true), such as checkpoint={DEFAULT_MODEL}"
             )
         if request.piece.key_signatures and not self.tokenizer.families.get("Key"):
-            such = "tokenizer=songs, or tokenizer=chorale tokenizer.keys=true"
+            such = "tokenizer=songs, or tokenizer.keys=true of chorales and bands"
             raise UserError(f"key needs a model with tokens of keys ({such})")
         if request.piece.cadences and not self.tokenizer.families.get("Left"):
             raise UserError("cadence needs a model that counts bars (tokenizer.phrases=true)")

@@ -57,6 +57,12 @@ def key_at(tick: int, index: int) -> KeySignature:
     return KeySignature(tick, FIFTHS[index % len(FIFTHS)], index >= len(FIFTHS))
 
 
+def first_key(tokens: IntArray, keys: range) -> list[KeySignature]:
+    """Return the key of a piece, from the first token of a key among its ids [L]; or none."""
+    found = tokens[within(tokens, keys)][:1] - keys.start
+    return [key_at(0, index) for index in found.tolist()]
+
+
 class InBars(Tokenizer):
     """Bars of beats, and what their tokens mean; a vocabulary may lack some of the families.
 

@@ -13,7 +13,7 @@ from musicgen.midi import Score, Track
 from musicgen.midi.key import found_signature, with_modes
 from musicgen.package_data import CHORALE_MODEL
 from musicgen.tokenization.augmentation import Crops, Rng
-from musicgen.tokenization.bars import KEYS, key_at, key_index
+from musicgen.tokenization.bars import KEYS, first_key, key_index
 from musicgen.tokenization.base import ConditioningTokens, Tokenizer
 from musicgen.tokenization.chorale_grammar import (
     LEAD,
@@ -167,9 +167,7 @@ class Chorale(Tokenizer):
         is_pitch = within(frames, self.families["Pitch"])
         pitches = frames - self.families["Pitch"].start + self.pitches.start
         score = score_of_frames(np.where(is_pitch, pitches, SILENCE))
-        keys = self.families["Key"]
-        found = tokens[within(tokens, keys)][:1] - keys.start
-        return replace(score, key_signatures=[key_at(0, index) for index in found.tolist()])
+        return replace(score, key_signatures=first_key(tokens, self.families["Key"]))
 
     def index(self, tokens: IntArray) -> IntArray:
         """Return the index of each id: a key has that of the token before it. [L] -> [L]

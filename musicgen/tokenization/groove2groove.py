@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.midi import DEFAULT_VELOCITY, NOTE, TICKS_PER_BEAT, Score, Track, sort_notes
+from musicgen.midi.key import found_signature, with_modes
 from musicgen.tokenization.augmentation import Augmentation, Crops, Rng
+from musicgen.tokenization.bars import KEYS, first_key, key_index
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.closing import last_tonic
+from musicgen.tokenization.closing import asked_tonic
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
 from musicgen.tokenization.groove_grammar import (
     NUM_KEYS,
@@ -26,7 +28,7 @@ from musicgen.tokenization.instruments import find_instrument, instruments_of
 from musicgen.tokenization.quantization import QuantizationReport, nearest_bin, parse_bins
 from musicgen.tokenization.vocabulary import IntArray, number_tokens, within
 from musicgen.tokenization.whole_bars import in_whole_bars
-from musicgen.validation import check_float, check_int
+from musicgen.validation import check_bool, check_float, check_int
 
 LONGEST_SHIFT = 24
 """In ticks. A shift (b, t) goes to tick t of the b-th beat after the current one."""
@@ -41,7 +43,7 @@ DEFAULT_TRACKS: tuple[Mapping[str, Any], ...] = (
 
 
 class Groove2Groove(Tokenizer):
-    """`BOS`, then note-offs and note-ons, time shifts where time passes, `EOS`.
+    """`BOS`, the key, then note-offs and note-ons, time shifts where time passes, `EOS`.
 
     `find_instrument` assigns the tracks of a Score to instruments; notes of tracks without one are
     dropped. Onsets and durations are rounded to 1/12 beat; the tempo is not encoded, and velocities
@@ -55,6 +57,8 @@ class Groove2Groove(Tokenizer):
         max_note_beats, max_drum_beats: longer notes, and longer notes of drums, are cut, and the
             grammar closes them, so that no generated note hangs; None for no maximum.
         velocity_bins: lowest, highest and step; None: no Velocity tokens.
+        keys: whether pieces have a key, major or minor: that of the score's first signature, else
+            that is found from its notes.
         max_transposition: training crops are shifted by up to this many semitones, except drums.
         drop_track_probability: of dropping each track of a training crop; one always stays.
         skip_bar_probability: of cutting each bar but the first out of a training crop.
@@ -73,6 +77,7 @@ class Groove2Groove(Tokenizer):
         max_note_beats: int | None = 16,
         max_drum_beats: int | None = 1,
         velocity_bins: Sequence[int] | None = None,
+        keys: bool = False,
         max_transposition: int = 5,
         drop_track_probability: float = 0.1,
         skip_bar_probability: float = 0.05,
@@ -92,6 +97,8 @@ class Groove2Groove(Tokenizer):
         self.max_note_beats, self.max_drum_beats = max_note_beats, max_drum_beats
         self.velocity_bins = velocity_bins
         self.velocities = parse_bins("velocity_bins", velocity_bins, 1, 127)
+        check_bool("keys", keys)
+        self.keys = keys
         self.max_transposition = max_transposition
         self.drop_track_probability = drop_track_probability
         self.skip_bar_probability = skip_bar_probability
@@ -104,6 +111,7 @@ class Groove2Groove(Tokenizer):
             "EOS": ["EOS"],
             "BOS": ["BOS"],
             "Velocity": [f"Velocity_{velocity}" for velocity in self.velocities],
+            "Key": [f"Key_{key}" for key in KEYS] if keys else [],
         }
         self.vocabulary, self.families = number_tokens(families)
         self.num_voices = len(voices)
@@ -139,8 +147,8 @@ class Groove2Groove(Tokenizer):
                     of_prompt[number] = track.notes["duration"].max(initial=0)
             longest //= TICKS_PER_BEAT // STEPS_PER_BEAT
             constraints.append(LimitedDurations(grammar, longest))
-        if request.piece.is_closed:
-            rests = [last_tonic(request, prompt, prompt.bar_length) for prompt in prompts]
+        if request.piece.is_closed or request.piece.tonic is not None:
+            rests = [asked_tonic(request, prompt, prompt.bar_length) for prompt in prompts]
             halves = np.array([prompt.bar_length // 2 for prompt in prompts])
             voices = last_voices(self.instruments, rests, targets)
             constraints.insert(0, LastChordOfGroove(grammar, rests, halves, voices))
@@ -170,10 +178,14 @@ class Groove2Groove(Tokenizer):
         longest = self._max_durations[voice]
         report.clip("notes longer than the maximum", onset[duration > longest])
         release = onset + np.minimum(duration, longest)
-        return self.tokens_of(np.stack([voice, onset, release, velocity])), report
+        tokens = self.tokens_of(np.stack([voice, onset, release, velocity]))
+        if self.keys:
+            key = (with_modes(score) or [found_signature(score)])[0]
+            tokens = np.insert(tokens, 1, self.families["Key"][key_index(key)])
+        return tokens, report
 
     def decode(self, tokens: IntArray) -> Score:
-        """Return all instruments in order, including empty ones; no tempo.
+        """Return all instruments in order, including empty ones, and the key; no tempo.
 
         Without Velocity tokens all velocities are equal. Notes that still sound at the end are
         closed there, after at least one grid step.
@@ -194,7 +206,7 @@ class Groove2Groove(Tokenizer):
             Track(each.name, each.program, each.is_drum, sort_notes(notes[instrument == i]))
             for i, each in enumerate(self.instruments)
         ]
-        return Score(TICKS_PER_BEAT, tracks)
+        return Score(TICKS_PER_BEAT, tracks, key_signatures=first_key(tokens, self.families["Key"]))
 
     def times(self, tokens: IntArray) -> IntArray:
         """Return the tick (1/12 beat) of each id; a shift has the time it leads to. [L] -> [L]."""
@@ -339,7 +351,8 @@ class GrooveCrops(Crops):
                 notes, last = change(notes, last)
             # At the last time of an incomplete segment, events may be missing.
             window = self.tokenizer.tokens_of(notes, None if stop >= len(tokens) else last)
-        return window[:length]
+        key = tokens[1:2][within(tokens[1:2], self.tokenizer.families["Key"])]
+        return np.insert(window, 1, key)[:length]
 
 
 class GrooveAugmentation(Augmentation):

@@ -21,7 +21,7 @@ NUM_KEYS = 128
 class GrooveState(GrammarState):
     """The state of Groove2Groove sequences."""
 
-    last_event: IntArray  # the token just accepted, or the note-on that it is the velocity of [B]
+    last_event: IntArray  # the last token that is no velocity and no key [B]
     ends: IntArray  # time by which each voice (track and key) must end, 0 if silent [B, num_voices]
     longest: IntArray  # maximum length of a note of each track, in ticks [B, num_tracks]
 
@@ -29,7 +29,7 @@ class GrooveState(GrammarState):
 class GrooveGrammar(Grammar[GrooveState]):
     """BOS; at each time note-offs, then note-ons, both ascending; EOS once nothing sounds.
 
-    If the vocabulary has velocities, one follows each note-on.
+    If the vocabulary has keys, one follows BOS; if it has velocities, one follows each note-on.
     A shift may follow another only if that was the longest one. No note outlasts its maximum
     length or that of the piece: time passes at most to the end of the next such note, where it is
     closed before anything else. At the maximum length of a piece no note begins.
@@ -55,6 +55,9 @@ class GrooveGrammar(Grammar[GrooveState]):
         self.shifts = families["TimeShift"]
         self.velocities = families["Velocity"]
         self.longest_shift = self.shifts.stop - 1
+        self._is_key = self.of_families("Key")
+        # Tokens after which the same may follow as before them.
+        self._adds = self.of_families("Velocity", "Key")
         self.limit = limit
         self.max_durations = max_durations
         self._voices = np.arange(self.num_voices)
@@ -116,6 +119,8 @@ class GrooveGrammar(Grammar[GrooveState]):
         if self.velocities:
             needs_velocity = state.last < num_voices
             mask[needs_velocity] = within(np.arange(len(self.vocabulary)), self.velocities)
+        if self._is_key.any():
+            mask[state.last == self.bos] = self._is_key
         return mask
 
     def time_tokens(self, state: GrooveState, until: IntArray) -> BoolArray:
@@ -125,7 +130,8 @@ class GrooveGrammar(Grammar[GrooveState]):
         # An event must follow any shift but the longest.
         ready = arrival >= np.minimum(until[:, None], next_end)
         closes = (tokens >= self.num_voices) & (tokens < 2 * self.num_voices) & (next_end <= time)
-        return within(tokens, self.shifts) & (ready | (tokens == self.longest_shift)) | closes
+        passes = within(tokens, self.shifts) & (ready | (tokens == self.longest_shift))
+        return passes | closes | self._is_key
 
     def _advance(self, state: GrooveState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
         shift, (beat, tick) = within(ids, self.shifts), np.divmod(state.time, STEPS_PER_BEAT)
@@ -140,8 +146,8 @@ class GrooveGrammar(Grammar[GrooveState]):
             now[:] = before
             now[is_event, voices[is_event]] = until[is_event]
             before = now
-        is_velocity = within(ids, self.velocities)
-        return time, {"ends": ends, "last_event": latest(state.last_event, ~is_velocity, ids)}
+        last_event = latest(state.last_event, ~self._adds[ids], ids)
+        return time, {"ends": ends, "last_event": last_event}
 
     def _next_end(self, state: GrooveState) -> tuple[IntArray, IntArray]:
         """Return the time by which a note or else the piece must end, and its voice. [B, 1].
