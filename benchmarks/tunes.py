@@ -56,11 +56,6 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "top_p=1": {"top_p": 1.0},
         "lag_bias=[]": {"lag_bias": []},
     },
-    "chorales": {
-        "temperature=0.85": {"temperature": 0.85},
-        "temperature=1": {"temperature": 1.0},
-        "temperature=1 variation=1 top_p=0.5": {"temperature": 1.0, "variation": 1.0, "top_p": 0.5},
-    },
 }
 Reader = partial[Score]
 Values = dict[str, float]

@@ -78,7 +78,7 @@ class Chorale(Tokenizer):
     steps_per_beat = STEPS_PER_BEAT
     pitches = range(21, 109)
     counts_all = False
-    key_guidance = 2.0  # without it, most new pieces in minor keys are in the relative major key
+    key_guidance = 1.5  # higher scales lead out of the key
 
     def __init__(
         self,
