@@ -299,6 +299,18 @@ def ten_endings(_: object) -> list[Row]:
     return table
 
 
+def keys(_: object) -> list[Row]:
+    """New pieces in keys that are asked for, and original ones."""
+    names = "in its mode", "in_scale", "dominant_tonic", "tonic_harmony", "picardy", "last_note"
+    table = []
+    for row in result("keys")["rows"]:
+        line = {"": f"{row['pieces']}, {row['mode']} ({row['n']})"}
+        for name in names:
+            line[name.replace("_", " ")] = "–" if row[name] is None else two_digits(row[name])
+        table.append(line)
+    return table
+
+
 def two_digits(value: float) -> str:
     """Return a number with two digits behind the point, or with one from 10 on."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
@@ -306,7 +318,7 @@ def two_digits(value: float) -> str:
 
 KINDS = (
     *(compared, composing_pages, exact_spe, race, every_encoding, yardstick, card),
-    *(performances, kinds_of_music, tunes, ten_endings),
+    *(performances, kinds_of_music, tunes, ten_endings, keys),
 )
 TABLES = {kind.__name__: kind for kind in KINDS}
 

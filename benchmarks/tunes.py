@@ -12,8 +12,8 @@ songs-small.
 
 The measures are those of evaluate.py (`metrics=[melody,cadences]`). The originals' bars are those
 after the prompt, but their ends are those of the whole pieces. The value of a piece is the mean
-over its samples. `last_note` is the median over pieces. The first --settings songs and chorales
-are also continued with other sampling (`SETTINGS`). Continuations stay in --out.
+over its samples. `last_note` is the median over pieces. The first --settings songs are also
+continued with other sampling (`SETTINGS`). Continuations stay in --out.
 """
 
 import argparse

@@ -232,12 +232,13 @@ class NoParallels(Constraint):
 
 
 class LastChordOfChorale(Constraint):
-    """From a frame on all voices sing, on the pitches of a tonic chord, the bass its root.
+    """From a frame on all voices sing a tonic chord and hold it, the bass its root.
 
     Its third is major in minor keys, too, as in 94 of Bach's 101 (Picardy), unless a kept voice
     sings the minor one. Before the chord they may sing the dominant seventh, its root in the bass.
 
-    The memory is the number of the prompt, and the semitones of the third. [B, 2]
+    The memory is the number of the prompt, the semitones of the third, and the pitches of the last
+    four tokens. [B, 6]
 
     Args:
         rests: frame and key of each chord. [B]
@@ -265,33 +266,40 @@ class LastChordOfChorale(Constraint):
                     chord[-1] = degrees == tones[0]
 
     def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
-        return np.stack([np.arange(len(prompts)), np.full(len(prompts), THIRDS[1])], axis=1)
+        memory = np.full((len(prompts), 2 + NUM_VOICES), THIRDS[1])
+        memory[:, 0] = np.arange(len(prompts))
+        return memory
 
     def _place(self, state: ChoraleState, prompt: IntArray, index: IntArray) -> list[IntArray]:
         """Return chord and voice of the tokens at an index; the header has index 0. [B] each
 
         Chords are 0 before both, 1 in the dominant seventh, and 2 in the tonic chord.
         """
-        frame, voice = np.divmod(np.maximum(index - 1, 0), NUM_VOICES)
+        frame, voice = np.divmod(index - 1, NUM_VOICES)
         arrangements, header = self.grammar.arrangements, state.header
         is_behind = ~arrangements.leading[header, voice]
         frame = frame - is_behind * arrangements.delay[header]
         return [(frame[:, None] >= self.first[prompt]).sum(axis=1), voice]
 
     def advance(self, state: ChoraleState, memory: IntArray, tokens: IntArray) -> IntArray:
-        prompt, third = memory.T
+        prompt, third = memory[:, :2].T
         pitch = self.grammar.pitch[tokens]
         degree = self.degrees[prompt, pitch]
         is_last = self._place(state, prompt, state.positions[:, 0])[0] == 2
         sings_third = is_last & (pitch >= 0) & np.isin(degree, THIRDS)
-        return np.stack([prompt, np.where(sings_third, degree, third)], axis=1)
+        third = np.where(sings_third, degree, third)
+        return np.concatenate([np.stack([prompt, third], 1), memory[:, 3:], pitch[:, None]], axis=1)
 
     def allowed(self, state: ChoraleState, memory: IntArray) -> BoolArray:
-        prompt, third = memory.T
-        chord, voice = self._place(state, prompt, state.positions[:, 0] + 1)
+        prompt, third, before = memory[:, :3].T
+        index = state.positions[:, 0] + 1
+        chord, voice = self._place(state, prompt, index)
+        holds = (self._place(state, prompt, index - NUM_VOICES)[0] == 2)[:, None]
+        is_held = np.arange(self.grammar.num_pitches) == before[:, None]
         degrees, is_last = self.degrees[prompt], (chord == 2)[:, None]
         is_other = is_last & np.isin(degrees, THIRDS) & (degrees != third[:, None])
         mask = np.ones((len(prompt), len(self.grammar.vocabulary)), bool)
-        mask[:, self.grammar.slices["Pitch"]] = self.chord[prompt, chord, voice] & ~is_other
+        may_sing = self.chord[prompt, chord, voice] & ~is_other & (~holds | is_held)
+        mask[:, self.grammar.slices["Pitch"]] = may_sing
         mask[:, self.grammar.slices["Silence"]] = (chord == 0)[:, None]
         return mask

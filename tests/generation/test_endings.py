@@ -261,6 +261,7 @@ def test_a_chorale_closes_with_the_dominant_on_a_beat_and_the_tonic_on_two():
                 (bass,) = (track.notes for track in piece.score.tracks if track.name == "Bass")
                 bass = bass[(bass["onset"] <= tick) & (bass["onset"] + bass["duration"] > tick)]
                 assert (bass["pitch"] % 12).tolist() == [root]
+        assert {int(track.notes["duration"][-1]) for track in piece.score.tracks} == {960}
 
 
 @pytest.mark.parametrize("ending", ["open", "close"])

@@ -143,7 +143,8 @@ def test_guidance_leads_away_from_the_relative_key():
         model.model(torch.from_numpy(each)[None], positions=at, noise=NoiseKey((0,)))[0, 1:-1]
         for each in (piece.tokens, heard)
     )
-    guided = (2 * logits - others)[:, : KEYED.families["Pitch"].stop].argmax(1)
+    guided = others + KEYED.key_guidance * (logits - others)
+    guided = guided[:, : KEYED.families["Pitch"].stop].argmax(1)
     assert guided[: 4 * 20].tolist() == piece.tokens[free].tolist()
 
 
