@@ -155,7 +155,7 @@ def ending_figures() -> Iterator[tuple[str, str]]:
         f"Of {ends['continuations']} continuations of {ends['prompts']} songs by `songs-small`, "
         f"{ends['end on the tonic chord']:.0%} end on the tonic chord (originals "
         f"{ends['originals: end on the tonic chord']:.0%}), {bass:.0%} with the tonic in the bass "
-        f"({original_bass:.0%}), and in {ends['piles']} of them notes pile up",
+        f"({original_bass:.0%}), and in {ends['piles']} of them the last beat",
     )
     rows = result("ten_endings")["rows"]
     new, new_tonic, own, own_tonic = (
