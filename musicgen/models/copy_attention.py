@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 HIDDEN = -1e30  # score of a key that a query does not see
@@ -83,15 +84,20 @@ def match_levels(classes: Tensor, queries: slice, keys: slice) -> Tensor:
         F.pad(classes, (reach, 0), value=value)[:, part.start : part.stop + reach]
         for part, value in ((queries, -1), (keys, -2))  # unequal: no match before the first token
     )
-    same = query_classes[:, :, None] == key_classes[:, None]
-    levels = torch.zeros_like(same[:, reach:, reach:], dtype=torch.uint8)
+    other = unequal(query_classes[:, :, None], key_classes[:, None]).to(torch.uint8)
+    levels = torch.full_like(other[:, reach:, reach:], NUM_LEVELS)
     for level in range(NUM_LEVELS):
         if level > 0:
             half = 1 << (level - 1)
-            same = same[:, half:, half:] & same[:, :-half, :-half]
+            other = other[:, half:, half:] | other[:, :-half, :-half]
         first = reach + 1 - (1 << level)
-        levels += same[:, first:, first:]
+        levels -= other[:, first:, first:]
     return levels
+
+
+def unequal(a: Tensor, b: Tensor) -> Tensor:
+    """Return 0 where integers are equal, else 1. On CPUs a comparison takes three times as long."""
+    return (a - b).abs_().clamp_(max=1)
 
 
 def gather_values(table: Tensor, index: Tensor) -> Tensor:
@@ -103,20 +109,17 @@ def gather_values(table: Tensor, index: Tensor) -> Tensor:
     return table.expand(shape).gather(-1, index.expand(*shape[:-1], -1))
 
 
-def attend(
-    q: Tensor, k: Tensor, visible: Tensor, bias: Tensor, pairs: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return log Σ_j exp(q·k_j + bias_j) over visible keys, [B, H, N], and the softmax over them.
+def attend(q: Tensor, k: Tensor, bias: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
+    """Return log Σ_j exp(q·k_j + bias_j), [H, B, N], and the softmax over keys [H, B, N, keys].
 
     Args:
-        q, k: [B, H, N, K] and [B, H, keys, K].
-        visible: [B, 1, N, keys].
-        bias: [H, pairs]. Few pairs have a match, and only these have a bias.
-        pairs: indices of these pairs, [3, pairs]: sequence, query and key.
+        q, k: [H, B, N, K] and [H, B, keys, K].
+        bias: of each kind of pair, [H, kinds].
+        kinds: of the pairs, [B, N, keys].
     """
-    scores = q @ k.mT
-    scores.transpose(0, 1)[:, *pairs] += bias
-    return total_and_softmax(scores.masked_fill_(~visible, HIDDEN))
+    scores = bias.index_select(1, kinds.flatten()).view(-1, *kinds.shape[1:])
+    scores.baddbmm_(q.flatten(0, 1), k.flatten(0, 1).mT)
+    return total_and_softmax(scores.view(-1, *kinds.shape))
 
 
 def total_and_softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,27 +129,39 @@ def total_and_softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class AttendToTargets(torch.autograd.Function):
-    """log Σ_j exp(score_j) of `attend`, and the weight of keys that propose the target: [B, H, N].
+    """log Σ_j exp(score_j) of `attend`, and the weight of keys that propose the target: [H, B, N].
 
-    The backward pass computes the weights again, so that only masks of size N × keys are kept.
+    The weights are kept for the backward pass, as to compute them again takes longer.
     """
 
     @staticmethod
-    def forward(ctx: Any, matches: Tensor, *arguments: Tensor) -> tuple[Tensor, Tensor]:
-        total, weights = attend(*arguments)
-        matching = (weights * matches).sum(-1)
-        ctx.save_for_backward(matching, matches, *arguments)
-        return total, matching
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        bias: Tensor,
+        kinds: Tensor,
+        targets: Tensor,
+        successors: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Attend; `targets` are [B, N], `successors` the tokens that keys propose [B, keys]."""
+        total, weights = attend(q, k, bias, kinds)
+        others = unequal(targets[..., None].to(q.dtype), successors[:, None].to(q.dtype))
+        matches = others.neg_().add_(1)
+        copied = (weights * matches).sum(-1)
+        ctx.save_for_backward(q, k, bias, kinds, weights, matches, copied)
+        return total, copied
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        matching, matches, q, k, visible, bias, pairs = ctx.saved_tensors
-        grad_total, grad_matching = (gradient[..., None] for gradient in gradients)
-        _, weights = attend(q, k, visible, bias, pairs)
-        others = grad_total - grad_matching * matching[..., None]
-        scores = weights * torch.where(matches, others + grad_matching, others)
-        grad_bias = scores.transpose(0, 1)[:, *pairs]
-        return None, scores @ k, scores.mT @ q, None, grad_bias, None
+        q, k, bias, kinds, weights, matches, copied = ctx.saved_tensors
+        grad_total, grad_copied = (gradient[..., None] for gradient in gradients)
+        scores = matches * grad_copied
+        scores = scores.add_(grad_total - grad_copied * copied[..., None]).mul_(weights)
+        kinds, num_kinds = kinds.flatten(), bias.shape[1]
+        grad_bias = [kinds.bincount(each.flatten(), minlength=num_kinds) for each in scores]
+        return scores @ k, scores.mT @ q, torch.stack(grad_bias), None, None, None
 
 
 def mix_with_copies(

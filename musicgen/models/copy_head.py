@@ -31,7 +31,8 @@ from musicgen.validation import check_choice, check_int
 _SCALE = 15.0  # factor on the cosine of query and key in the scores
 _NUM_TAPS = 16  # tokens in the short convolution over token embeddings
 _TOKEN_DIM = 32  # width of these embeddings
-_BLOCK = 256  # queries in a block
+_BLOCK = 128  # queries in a block
+_ROWS = 4  # of each bias; gradients that are added to one row one after another would be slow
 
 
 class CopyHead(nn.Module):
@@ -205,60 +206,78 @@ class CopyHead(nn.Module):
         It is computed in blocks of queries. q and k are [B, H, L, K], gates [B, L, 1 + H] before
         they are normalised, `key_bars` [B, L] with `EMPTY` at padding; see `forward` for the rest.
         """
-        length, num_queries = tokens.shape[1], logits.shape[1]
-        num_lags = self.max_lag + 1
+        length, first = tokens.shape[1], tokens.shape[1] - logits.shape[1]
+        bias = self._biases().to(q.dtype)
+        q, k = (x.transpose(0, 1).contiguous() for x in (q, k))  # [H, B, L, K]
+        classes, bars, key_bars = (x.int() for x in (classes, bars, key_bars))
+        successors = F.pad(tokens[:, 1:], (0, 1))
         index = torch.arange(length, device=q.device)
-        successors = F.pad(tokens[:, 1:], (0, 1))[:, None]
-        # The bias is a product with one-hot vectors, as the gradient of indexing is slow.
-        residues = torch.arange(num_lags, device=q.device)
-        bias = self.lag_bias[:, (bars[..., None] - residues) % num_lags].transpose(0, 1)
-        one_hot = (key_bars[:, None, :, None] % num_lags == residues).to(k.dtype)
-        q = torch.cat((q, bias.to(q.dtype)), dim=-1)
-        k = torch.cat((k, one_hot.expand(-1, self.heads, -1, -1)), dim=-1)
-        outputs = []
-        for first in range(length - num_queries, length, _BLOCK):
-            block = slice(first, min(first + _BLOCK, length))
-            near = slice(max(0, first - self.window), block.stop)
-            output_slice = slice(first - length + num_queries, block.stop - length + num_queries)
-            distance = index[block, None] - index[near]
-            key_bar, bar = key_bars[:, None, near], bars[:, block, None]
-            visible = (distance >= 1) & (distance <= self.window)
-            visible = visible & (key_bar <= bar) & (key_bar > bar - num_lags)
-            levels = match_levels(classes, block, near).masked_fill(distance == self.window, 0)
-            longest = levels.masked_fill(~visible, 0).amax(-1).int()  # [B, N]
-            match_scores, pairs = self._match_scores(levels)
-            arguments = q[:, :, block], k[:, :, near], visible[:, None], match_scores, pairs
-            if targets is None:
-                total, weights = attend(*arguments)
-            else:
-                matches = successors[..., near] == targets[:, output_slice, None]
-                total, copied = AttendToTargets.apply(matches[:, None], *arguments)
-            log_gates = self._log_gates(gates[:, block], total, index[block], longest)
-            shares = log_gates[..., 1:].exp().transpose(1, 2)
-            if targets is None:
-                weights = (shares[..., None] * weights).sum(1)
-                block_logits, proposed = logits[:, output_slice], successors[..., near]
-                outputs.append(mix_with_copies(log_gates, block_logits, weights, proposed))
-            else:
-                block_logits, block_targets = logits[:, output_slice], targets[:, output_slice]
-                without_copies = -F.cross_entropy(block_logits.mT, block_targets, reduction="none")
-                copied = (shares * copied).sum(1)
-                mixed = torch.logaddexp(log_gates[..., 0] + without_copies, log_clamped(copied))
-                outputs.append(torch.stack((mixed, without_copies), dim=-1))
-        log_p = torch.cat(outputs, dim=1)
-        return log_p if targets is None else log_p.movedim(-1, 0)
+        found, longest = [], []
+        for start in range(first, length, _BLOCK):
+            block = slice(start, min(start + _BLOCK, length))
+            near = slice(max(0, start - self.window), block.stop)
+            kinds, levels = self._kinds(classes, bars, key_bars, block, near)
+            arguments = q[:, :, block], k[:, :, near], bias, kinds
+            if targets is not None:
+                block_targets = targets[:, start - first : block.stop - first]
+                found.append(AttendToTargets.apply(*arguments, block_targets, successors[:, near]))
+                longest.append(levels)
+                continue
+            total, weights = attend(*arguments)
+            log_gates = self._log_gates(
+                gates[:, block], total.transpose(0, 1), index[block], levels
+            )
+            shares = log_gates[..., 1:].exp().movedim(-1, 0)
+            weights = (shares[..., None] * weights).sum(0)
+            block_logits = logits[:, start - first : block.stop - first]
+            found.append(
+                mix_with_copies(log_gates, block_logits, weights, successors[:, None, near])
+            )
+        if targets is None:
+            return torch.cat(found, dim=1)
+        total, copied = (torch.cat(each, dim=-1) for each in zip(*found, strict=True))
+        log_gates = self._log_gates(
+            gates[:, first:], total.transpose(0, 1), index[first:], torch.cat(longest, dim=1)
+        )
+        copied = (log_gates[..., 1:].exp() * copied.movedim(0, -1)).sum(-1)
+        without_copies = -F.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), reduction="none"
+        ).view_as(targets)
+        mixed = torch.logaddexp(log_gates[..., 0] + without_copies, log_clamped(copied))
+        return torch.stack((mixed, without_copies))
 
-    def _match_scores(self, levels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return c [H, pairs] for all pairs with a match, and their indices [3, pairs].
+    def _biases(self) -> Tensor:
+        """Return the bias b + c of each kind of pair: [H, kinds].
+
+        A kind is a lag, a level and one of several equal rows. The first and the last lag are out
+        of range: no key is visible.
+        """
+        lags = F.pad(self.lag_bias, (1, 1), value=HIDDEN)
+        bias = (lags[..., None] + self.match_bias[:, None]).flatten(1)
+        return bias.repeat_interleave(_ROWS, dim=1)
+
+    def _kinds(
+        self, classes: Tensor, bars: Tensor, key_bars: Tensor, block: slice, near: slice
+    ) -> tuple[Tensor, Tensor]:
+        """Return the kinds of pairs [B, N, keys], and the longest match's level [B, N].
 
         Args:
-            levels: [B, N, keys].
+            classes, bars, key_bars: [B, L], int32.
+            block, near: queries, and the keys up to the last of them.
         """
-        pairs = levels.nonzero().T
-        # A product with one-hot vectors, as the gradient of indexing is slow.
-        one_hot = F.one_hot(levels[*pairs].long(), NUM_LEVELS + 1)
-        match_bias = self.match_bias
-        return match_bias @ one_hot.T.to(match_bias.dtype), pairs
+        size, offset = block.stop - block.start, block.start - near.start
+        levels = match_levels(classes, block, near)
+        lags = (bars[:, block, None] - key_bars[:, None, near]).clamp_(-1, self.max_lag + 1)
+        pairs = torch.ones(size, offset + size, dtype=torch.bool, device=bars.device)
+        lags[..., offset:].masked_fill_(pairs[:, :size].triu(), -1)  # tokens from the query on
+        if offset + size > self.window:  # tokens before the window
+            far = pairs.tril(offset - self.window)
+            levels.masked_fill_(far, 0)  # of the oldest key, too
+            lags.masked_fill_(far.tril_(offset - self.window - 1), -1)
+        longest = (levels * ((lags >= 0) & (lags <= self.max_lag))).amax(-1)
+        rows = torch.arange(levels.shape[-1], device=bars.device) % _ROWS
+        first_rows = lags.add_(1).mul_(NUM_LEVELS + 1).add_(levels).mul_(_ROWS)
+        return first_rows.add_(rows.int()), longest.int()
 
     def _step(
         self,
