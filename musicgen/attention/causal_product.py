@@ -19,6 +19,9 @@ from musicgen.position.base import prefers_large_operations
 
 CHUNK_LENGTH = 128  # T, tokens in a chunk; half of it on a CPU, whose caches are small
 _PART_LENGTH = 2048  # tokens that a CPU computes at once: new memory for more takes longer
+# Largest −log of a chunk's decay of which half is in its queries and half in its keys: exponents of
+# features, ±30 at most, stay in the range of fp32.
+_MILD = 50.0
 _GROUP_SIZE = 64  # chunks whose running sums are one matrix product
 
 NormFeatures = tuple[Tensor, Tensor]
@@ -107,7 +110,16 @@ def _product(
     norm_q, norm_k = (q, k) if norm is None else (_by_chunk(x, size).to(dtype) for x in norm)
     within, chunk_decay, to_v, to_norm_k = None, None, v, norm_k
     if log_decay is not None:
-        within, from_start, to_end, chunk_decay = _decay_factors(log_decay, length, size, sum_dtype)
+        sums = _decay_sums(log_decay, length, size)
+        chunk_decay = sums[..., -1]
+        if _is_mild(log_decay, chunk_decay):
+            half = sums[..., -1:] / 2  # of a chunk's decay is in its queries, half in its keys
+            for_q, for_k = (x.exp().to(dtype)[..., None] for x in (sums - half, half - sums))
+            norm_q, norm_k = (q * for_q, k * for_k) if norm is None else (norm_q * for_q, norm_k * for_k)
+            q, k = (norm_q, norm_k) if norm is None else (q * for_q, k * for_k)
+            from_start = to_end = half.exp().to(sum_dtype)
+        else:
+            within, from_start, to_end = _decay_factors(sums, sum_dtype, by_token=log_decay.dim() == 3)
         to_v, to_norm_k = (x * to_end[..., None].to(dtype) for x in (v, norm_k))
 
     kv = (k.mT @ to_v).to(sum_dtype)  # Σ k vᵀ of each chunk: [B, H, C, E, V]
@@ -147,24 +159,35 @@ def _by_chunk(x: Tensor, size: int) -> Tensor:
     return x.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4).contiguous()
 
 
+def _decay_sums(log_decay: Tensor, length: int, size: int) -> Tensor:
+    """Return the logarithm of the decay from the chunk before to each token: [1|B, H, C, T].
+
+    In high precision, as differences of long sums are taken. Apple's GPUs have no fp64.
+    """
+    rates = log_decay if log_decay.dim() == 3 else log_decay.expand(1, length, -1)
+    rates = _by_chunk(rates[..., None], size)[..., 0]
+    return rates.to(torch.float32 if rates.device.type == "mps" else torch.float64).cumsum(-1)
+
+
+def _is_mild(log_decay: Tensor, chunk_decay: Tensor) -> bool:
+    """Return whether a CPU can multiply queries and keys by a chunk's decay, instead of pairs."""
+    if log_decay.dim() == 1 or prefers_large_operations(log_decay.device):
+        return False
+    return bool((chunk_decay >= -_MILD).all())
+
+
 def _decay_factors(
-    log_decay: Tensor, length: int, size: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    sums: Tensor, dtype: torch.dtype, by_token: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the decay factors of the chunks, each at most 1.
 
     Returns:
         Weights of the pairs of a chunk [1|B, H, C|1, T, T]. Decay from the chunk before to each
-        token, and from each token to the end of its chunk, [1|B, H, C, T]. Logarithm of the decay
-        of the whole chunk [1|B, H, C].
+        token, and from each token to the end of its chunk, [1|B, H, C, T].
     """
-    by_token = log_decay.dim() == 3
-    rates = log_decay if by_token else log_decay.expand(1, length, -1)
-    rates = _by_chunk(rates[..., None], size)[..., 0]
-    # In high precision, as differences of long sums are taken. Apple's GPUs have no fp64.
-    sums = rates.to(torch.float32 if rates.device.type == "mps" else torch.float64).cumsum(-1)
     within = _pair_weights(sums if by_token else sums[:, :, :1], dtype)
     from_start, to_end = (x.to(dtype).exp() for x in (sums, sums[..., -1:] - sums))
-    return within, from_start, to_end, sums[..., -1]
+    return within, from_start, to_end
 
 
 def _masked(pairs: Tensor, weights: Tensor | None) -> Tensor:
