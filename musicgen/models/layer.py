@@ -6,12 +6,14 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
 from musicgen.errors import ParameterError, parameter_of
 from musicgen.models.state import LayerState
 from musicgen.position import LayerCode, PositionalEncoding, Site
+from musicgen.position.base import prefers_large_operations
 from musicgen.validation import check_bool, check_choice, check_float, check_int
 
 
@@ -75,18 +77,49 @@ class ShortConvolution(nn.Module):
         """
         reach = self.width - 1
         seen = x if key_mask is None else x.masked_fill(~key_mask[..., None], 0)
+        weight = self.weight[:, 0]  # indexed, its gradient has the layout that DDP expects
+        if before is None and causal and not prefers_large_operations(x.device):
+            after = F.pad(seen[:, -reach:], (0, 0, max(0, reach - x.shape[1]), 0))
+            total = _ShiftedSum.apply(seen, weight)
+            return total if key_mask is None else x - seen + total, after
         if before is None:
             left = reach if causal else self.width // 2
             window = F.pad(seen, (0, 0, left, reach - left))
         else:
             window = torch.cat((before.to(x.dtype), seen), dim=1)
-        weight = self.weight[:, 0]  # indexed, its gradient has the layout that DDP expects
         if x.shape[1] == 1:
             total = (window * weight.T).sum(1, keepdim=True)
         else:  # conv2d, as conv1d is several times slower on CPUs
             total = F.conv2d(window.mT.unsqueeze(2), weight[:, None, None], groups=x.shape[-1])
             total = total.squeeze(2).mT
         return x + total, window[:, -reach:].clone()
+
+
+class _ShiftedSum(torch.autograd.Function):
+    """y_n = x_n + Σ_i w_i ⊙ x_{n−i}: faster than `conv2d` on a CPU, above all backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        """Return y [B, L, D] for x [B, L, D] and w [D, width], whose last column is w_0."""
+        ctx.save_for_backward(x, weight)
+        own, *earlier = weight.to(x.dtype).T.contiguous().flip(0)
+        out = x * (1 + own)
+        for i, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
+            out[:, i:].addcmul_(x[:, :-i], tap)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (x, weight), (grad,) = ctx.saved_tensors, gradients
+        own, *earlier = weight.to(x.dtype).T.contiguous().flip(0)
+        grad_x = grad * (1 + own)
+        of_taps = torch.zeros_like(weight.T)
+        of_taps[-1] = (x * grad).sum((0, 1))
+        for i, tap in enumerate(earlier[: x.shape[1] - 1], start=1):
+            grad_x[:, :-i].addcmul_(grad[:, i:], tap)
+            of_taps[-1 - i] = (x[:, :-i] * grad[:, i:]).sum((0, 1))
+        return grad_x, of_taps.T
 
 
 NORMS: dict[str, Any] = {"layer": LayerNorm, "batch": BatchNorm}
