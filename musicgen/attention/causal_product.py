@@ -8,7 +8,7 @@ into one graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import cycle, repeat
 from typing import NamedTuple
 
 import torch
@@ -111,15 +111,15 @@ def _product(
     within, chunk_decay, to_v, to_norm_k = None, None, v, norm_k
     if log_decay is not None:
         sums = _decay_sums(log_decay, length, size)
-        chunk_decay = sums[..., -1]
-        if _is_mild(log_decay, chunk_decay):
-            half = sums[..., -1:] / 2  # of a chunk's decay is in its queries, half in its keys
-            for_q, for_k = (x.exp().to(dtype)[..., None] for x in (sums - half, half - sums))
-            norm_q, norm_k = (q * for_q, k * for_k) if norm is None else (norm_q * for_q, norm_k * for_k)
-            q, k = (norm_q, norm_k) if norm is None else (q * for_q, k * for_k)
+        chunk_decay, half = sums[..., -1], sums[..., -1:] / 2
+        if _is_mild(log_decay, chunk_decay):  # half in a chunk's queries, half in its keys
+            shares = [x.exp().to(dtype)[..., None] for x in (sums - half, half - sums)]
+            features = (q, k) if norm is None else (q, k, norm_q, norm_k)
+            features = [x * share for x, share in zip(features, cycle(shares), strict=False)]
+            q, k, norm_q, norm_k = (*features, *features)[:4]
             from_start = to_end = half.exp().to(sum_dtype)
         else:
-            within, from_start, to_end = _decay_factors(sums, sum_dtype, by_token=log_decay.dim() == 3)
+            within, from_start, to_end = _decay_factors(sums, sum_dtype, log_decay.dim() == 3)
         to_v, to_norm_k = (x * to_end[..., None].to(dtype) for x in (v, norm_k))
 
     kv = (k.mT @ to_v).to(sum_dtype)  # Σ k vᵀ of each chunk: [B, H, C, E, V]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -77,22 +78,31 @@ class CopyState(NamedTuple):
         return self._replace(matches=torch.cat((matches[:, -1:], matches[:, :-1]), dim=1))
 
 
+class Block(NamedTuple):
+    """Queries of a block, and the keys up to the last of them."""
+
+    queries: slice
+    keys: slice
+    kinds: Tensor  # [B, N, keys], of each pair; indices into a table of biases
+    longest: Tensor  # [B, N], level of each query's longest match
+
+
 def match_levels(classes: Tensor, queries: slice, keys: slice) -> Tensor:
     """Return the level of the match between each query and key: classes [B, L] -> [B, N, keys]."""
-    reach = LONGEST_MATCH - 1
+    reach = LONGEST_MATCH
     query_classes, key_classes = (
         F.pad(classes, (reach, 0), value=value)[:, part.start : part.stop + reach]
         for part, value in ((queries, -1), (keys, -2))  # unequal: no match before the first token
     )
-    other = unequal(query_classes[:, :, None], key_classes[:, None]).to(torch.uint8)
-    levels = torch.full_like(other[:, reach:, reach:], NUM_LEVELS)
+    batch, rows, columns = len(classes), queries.stop - queries.start, key_classes.shape[1]
+    other = unequal(query_classes[:, :, None], key_classes[:, None]).to(torch.uint8).flatten(1)
+    levels = other.new_full((batch, rows * columns), NUM_LEVELS)
     for level in range(NUM_LEVELS):
-        if level > 0:
-            half = 1 << (level - 1)
-            other = other[:, half:, half:] | other[:, :-half, :-half]
-        first = reach + 1 - (1 << level)
-        levels -= other[:, first:, first:]
-    return levels
+        if level > 0:  # shifted as a flat array: what comes from another row is in the padding
+            shift = (1 << (level - 1)) * (columns + 1)
+            other = other[:, shift:] | other[:, :-shift]
+        levels -= other[:, -rows * columns :]
+    return levels.view(batch, rows, columns)[..., reach:]
 
 
 def unequal(a: Tensor, b: Tensor) -> Tensor:
@@ -129,7 +139,7 @@ def total_and_softmax(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class AttendToTargets(torch.autograd.Function):
-    """log Σ_j exp(score_j) of `attend`, and the weight of keys that propose the target: [H, B, N].
+    """log Σ_j exp(score_j) of `attend`, and the weight of keys that propose the target.
 
     The weights are kept for the backward pass, as to compute them again takes longer.
     """
@@ -140,28 +150,53 @@ class AttendToTargets(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         bias: Tensor,
-        kinds: Tensor,
         targets: Tensor,
         successors: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Attend; `targets` are [B, N], `successors` the tokens that keys propose [B, keys]."""
-        total, weights = attend(q, k, bias, kinds)
-        others = unequal(targets[..., None].to(q.dtype), successors[:, None].to(q.dtype))
-        matches = others.neg_().add_(1)
-        copied = (weights * matches).sum(-1)
-        ctx.save_for_backward(q, k, bias, kinds, weights, matches, copied)
-        return total, copied
+        blocks: Iterable[Block],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return both [H, B, N], and the levels of the longest matches [B, N].
+
+        Args:
+            q, k: of the last N tokens [H, B, N, K], and of all [H, B, L, K].
+            bias: as in `attend`.
+            targets: [B, N].
+            successors: tokens that keys propose, [B, L].
+            blocks: of all queries.
+        """
+        ctx.kept, totals, copied, longest = [], [], [], []
+        targets, successors = targets.to(q.dtype), successors.to(q.dtype)
+        first = k.shape[2] - q.shape[2]
+        for block in blocks:
+            queries = slice(block.queries.start - first, block.queries.stop - first)
+            total, weights = attend(q[:, :, queries], k[:, :, block.keys], bias, block.kinds)
+            others = unequal(targets[:, queries, None], successors[:, None, block.keys])
+            matches = others.neg_().add_(1)
+            if any(ctx.needs_input_grad):
+                ctx.kept.append((queries, block.keys, block.kinds, matches, weights))
+            totals.append(total)
+            copied.append((weights * matches).sum(-1))
+            longest.append(block.longest)
+        outputs = torch.cat(totals, -1), torch.cat(copied, -1), torch.cat(longest, -1)
+        ctx.mark_non_differentiable(outputs[2])
+        ctx.save_for_backward(q, k, bias, outputs[1])
+        return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, bias, kinds, weights, matches, copied = ctx.saved_tensors
-        grad_total, grad_copied = (gradient[..., None] for gradient in gradients)
-        scores = matches * grad_copied
-        scores = scores.add_(grad_total - grad_copied * copied[..., None]).mul_(weights)
-        kinds, num_kinds = kinds.flatten(), bias.shape[1]
-        grad_bias = [kinds.bincount(each.flatten(), minlength=num_kinds) for each in scores]
-        return scores @ k, scores.mT @ q, torch.stack(grad_bias), None, None, None
+        q, k, bias, copied = ctx.saved_tensors
+        of_total, of_copied = gradients[:2]
+        of_others = (of_total - of_copied * copied)[..., None]
+        of_matches = of_copied[..., None]
+        grad_q, grad_k, grad_bias = (torch.zeros_like(x) for x in (q, k, bias))
+        for queries, keys, kinds, matches, weights in ctx.kept:
+            scores = matches * of_matches[:, :, queries]
+            scores = scores.add_(of_others[:, :, queries]).mul_(weights)
+            grad_q[:, :, queries] = scores @ k[:, :, keys]
+            grad_k[:, :, keys] += scores.mT @ q[:, :, queries]
+            for grad, of_head in zip(grad_bias, scores.flatten(1), strict=True):
+                grad += kinds.flatten().bincount(of_head, minlength=len(grad))
+        return grad_q, grad_k, grad_bias, None, None, None
 
 
 def mix_with_copies(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -15,6 +16,7 @@ from musicgen.models.copy_attention import (
     LONGEST_MATCH,
     NUM_LEVELS,
     AttendToTargets,
+    Block,
     CopySettings,
     CopyState,
     attend,
@@ -23,6 +25,7 @@ from musicgen.models.copy_attention import (
     match_levels,
     mix_with_copies,
     total_and_softmax,
+    unequal,
 )
 from musicgen.models.layer import ShortConvolution
 from musicgen.position.base import at_least_fp32
@@ -208,43 +211,33 @@ class CopyHead(nn.Module):
         """
         length, first = tokens.shape[1], tokens.shape[1] - logits.shape[1]
         bias = self._biases().to(q.dtype)
-        q, k = (x.transpose(0, 1).contiguous() for x in (q, k))  # [H, B, L, K]
-        classes, bars, key_bars = (x.int() for x in (classes, bars, key_bars))
+        q, k = q[:, :, first:].transpose(0, 1), k.transpose(0, 1).contiguous()
+        index = torch.arange(first, length, device=q.device)
         successors = F.pad(tokens[:, 1:], (0, 1))
-        index = torch.arange(length, device=q.device)
-        found, longest = [], []
-        for start in range(first, length, _BLOCK):
-            block = slice(start, min(start + _BLOCK, length))
-            near = slice(max(0, start - self.window), block.stop)
-            kinds, levels = self._kinds(classes, bars, key_bars, block, near)
-            arguments = q[:, :, block], k[:, :, near], bias, kinds
-            if targets is not None:
-                block_targets = targets[:, start - first : block.stop - first]
-                found.append(AttendToTargets.apply(*arguments, block_targets, successors[:, near]))
-                longest.append(levels)
-                continue
-            total, weights = attend(*arguments)
+        pairs = (x.int() for x in (classes, bars, key_bars))
+        blocks = map(partial(self._block, *pairs), range(first, length, _BLOCK))
+        if targets is not None:
+            arguments = q.contiguous(), k, bias, targets, successors, blocks
+            total, copied, longest = AttendToTargets.apply(*arguments)
+            log_gates = self._log_gates(gates[:, first:], total.transpose(0, 1), index, longest)
+            copied = (log_gates[..., 1:].exp() * copied.movedim(0, -1)).sum(-1)
+            nats = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+            without_copies = -nats.view_as(targets)
+            mixed = torch.logaddexp(log_gates[..., 0] + without_copies, log_clamped(copied))
+            return torch.stack((mixed, without_copies))
+        outputs = []
+        for block in blocks:
+            queries = slice(block.queries.start - first, block.queries.stop - first)
+            total, weights = attend(q[:, :, queries], k[:, :, block.keys], bias, block.kinds)
+            total = total.transpose(0, 1)
             log_gates = self._log_gates(
-                gates[:, block], total.transpose(0, 1), index[block], levels
+                gates[:, block.queries], total, index[queries], block.longest
             )
             shares = log_gates[..., 1:].exp().movedim(-1, 0)
             weights = (shares[..., None] * weights).sum(0)
-            block_logits = logits[:, start - first : block.stop - first]
-            found.append(
-                mix_with_copies(log_gates, block_logits, weights, successors[:, None, near])
-            )
-        if targets is None:
-            return torch.cat(found, dim=1)
-        total, copied = (torch.cat(each, dim=-1) for each in zip(*found, strict=True))
-        log_gates = self._log_gates(
-            gates[:, first:], total.transpose(0, 1), index[first:], torch.cat(longest, dim=1)
-        )
-        copied = (log_gates[..., 1:].exp() * copied.movedim(0, -1)).sum(-1)
-        without_copies = -F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), reduction="none"
-        ).view_as(targets)
-        mixed = torch.logaddexp(log_gates[..., 0] + without_copies, log_clamped(copied))
-        return torch.stack((mixed, without_copies))
+            proposed = successors[:, None, block.keys]
+            outputs.append(mix_with_copies(log_gates, logits[:, queries], weights, proposed))
+        return torch.cat(outputs, dim=1)
 
     def _biases(self) -> Tensor:
         """Return the bias b + c of each kind of pair: [H, kinds].
@@ -256,28 +249,25 @@ class CopyHead(nn.Module):
         bias = (lags[..., None] + self.match_bias[:, None]).flatten(1)
         return bias.repeat_interleave(_ROWS, dim=1)
 
-    def _kinds(
-        self, classes: Tensor, bars: Tensor, key_bars: Tensor, block: slice, near: slice
-    ) -> tuple[Tensor, Tensor]:
-        """Return the kinds of pairs [B, N, keys], and the longest match's level [B, N].
-
-        Args:
-            classes, bars, key_bars: [B, L], int32.
-            block, near: queries, and the keys up to the last of them.
-        """
-        size, offset = block.stop - block.start, block.start - near.start
-        levels = match_levels(classes, block, near)
-        lags = (bars[:, block, None] - key_bars[:, None, near]).clamp_(-1, self.max_lag + 1)
+    def _block(self, classes: Tensor, bars: Tensor, key_bars: Tensor, start: int) -> Block:
+        """Return the block of queries from `start`: classes, bars and key_bars [B, L], int32."""
+        queries = slice(start, min(start + _BLOCK, classes.shape[1]))
+        keys = slice(max(0, start - self.window), queries.stop)
+        size, offset = queries.stop - start, start - keys.start
+        levels = match_levels(classes, queries, keys)
+        lags = (bars[:, queries, None] - key_bars[:, None, keys]).clamp_(-1, self.max_lag + 1)
         pairs = torch.ones(size, offset + size, dtype=torch.bool, device=bars.device)
         lags[..., offset:].masked_fill_(pairs[:, :size].triu(), -1)  # tokens from the query on
         if offset + size > self.window:  # tokens before the window
             far = pairs.tril(offset - self.window)
             levels.masked_fill_(far, 0)  # of the oldest key, too
             lags.masked_fill_(far.tril_(offset - self.window - 1), -1)
-        longest = (levels * ((lags >= 0) & (lags <= self.max_lag))).amax(-1)
-        rows = torch.arange(levels.shape[-1], device=bars.device) % _ROWS
-        first_rows = lags.add_(1).mul_(NUM_LEVELS + 1).add_(levels).mul_(_ROWS)
-        return first_rows.add_(rows.int()), longest.int()
+        levels = levels.int()
+        hidden = unequal(lags, lags.clamp(0, self.max_lag))
+        longest = levels.sub(hidden, alpha=NUM_LEVELS).amax(-1).clamp_(min=0)
+        rows = torch.arange(levels.shape[-1], dtype=torch.int32, device=bars.device) % _ROWS
+        kinds = lags.add_(1).mul_(NUM_LEVELS + 1).add_(levels).mul_(_ROWS).add_(rows)
+        return Block(queries, keys, kinds, longest)
 
     def _step(
         self,
