@@ -8,7 +8,7 @@ FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi model
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup demo test test-fast test-plugins test-fla coverage export page pretrained table bench bench-quick bench-gpu docs check-docs lint clean
+.PHONY: help setup demo test test-fast test-plugins test-triton coverage export page pretrained table bench bench-quick bench-gpu docs check-docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -36,10 +36,10 @@ test-fast: $(STAMP) ## Run the quick tests only, for daily work
 test-plugins: $(STAMP) ## Run the quick tests without each plugin, in a copy
 	.ci/without_plugins $(FAST)
 
-test-fla: $(VENV)/fla/.installed ## Check flash-linear-attention's kernels on a CPU, by Triton's interpreter
-	PYTHONPATH=$(VENV)/fla TRITON_INTERPRET=1 $(RUN) -m pytest tests/attention/test_fla.py
+test-triton: $(VENV)/triton/.installed ## Check our kernels and flash-linear-attention's on a CPU, by Triton's interpreter
+	PYTHONPATH=$(VENV)/triton TRITON_INTERPRET=1 $(RUN) -m pytest tests/attention/test_fused.py tests/attention/test_fla.py
 
-$(VENV)/fla/.installed: Makefile $(STAMP)
+$(VENV)/triton/.installed: Makefile $(STAMP)
 	$(RUN) -m pip install --quiet --no-deps --upgrade --target $(@D) flash-linear-attention==0.6.0 fla-core==0.6.0 triton==3.9.0
 	@touch $@
 

@@ -2,8 +2,10 @@
 
 Parts, most important first, until the time budget is spent; each result is written at once:
 
-- `training`: a step of the published music model at several batch sizes, for each encoding.
-- `product`: the causal product, ours and by flash-linear-attention, and softmax attention.
+- `training`: a step of the published music model at several batch sizes, for each encoding with the
+  first backend of the causal product, and for an absolute encoding with the others.
+- `product`: one layer's FAVOR+ by the fused kernel, in torch and by flash-linear-attention, and
+  softmax attention.
 - `published`: the published models after equal steps, and their losses by position, up to twice the
   training length. Training goes on where an earlier run of the script has stopped.
 - `songs`: a step of a model of songs with a copy head, 12 layers of width 384.
@@ -35,12 +37,13 @@ from torch.nn import functional as F
 import musicgen
 from benchmarks import measure
 from benchmarks.training_step import build
-from musicgen.attention import causal_linear_attention
+from musicgen.attention import FAVOR, AttentionMask, LinearAttention
 from musicgen.batches import Batch
 from musicgen.cli.build import build_music
 from musicgen.files import write_json
 from musicgen.models import Transformer
 from musicgen.package_data import CONF
+from musicgen.position import LayerCode
 from musicgen.random import NoiseKey
 from musicgen.run_folders import LAST
 from musicgen.training.monitoring.progress import flops_per_token, peak_flops
@@ -111,8 +114,8 @@ def measure_step(
         layer.compile(backend=args.backend)
     try:
         seconds = timed(training_step(model, batch), args)
-    except torch.OutOfMemoryError:
-        return {"error": "out of memory"}
+    except Exception as error:  # as out of memory, or a backend that is not installed
+        return {"error": _short(error)}
     flops, peak = rows * length * flops_per_token(model, length), peak_flops(args.device)
     return {
         **summary(seconds),
@@ -124,16 +127,21 @@ def measure_step(
 
 
 def training(budget: Budget) -> Iterator[dict[str, Any]]:
-    """Yield a row for each encoding, batch size and mode."""
-    args = budget.args
-    cases = [(batch, side, True) for batch in args.batches for side in ENCODINGS]
-    cases += [(args.batches[0], "absolute", False)]
-    for size, side, compiled in cases:
+    """Yield a row for each batch size, backend and encoding."""
+    args, cases = budget.args, []
+    for batch in args.batches:
+        cases += [(batch, side, args.backends[0], True) for side in ENCODINGS]
+        cases += [(batch, "absolute", backend, True) for backend in args.backends[1:]]
+    cases += [(args.batches[0], "absolute", args.backends[0], False)]
+    for size, side, backend, compiled in cases:
         torch.compiler.reset()
         torch.manual_seed(0)
         model = build(side, args.layers, args.device).train()
         tokens = torch.randint(333, (size, args.length), device=args.device)
-        row = {"part": "training", "encoding": side, "batch": size, "compiled": compiled}
+        for layer in model.layers:
+            layer.attention.backend = backend
+        row = {"part": "training", "encoding": side, "batch": size, "backend": backend}
+        row |= {"compiled": compiled}
         yield row | measure_step(model, Batch(tokens, tokens), args, compiled=compiled)
         del model, tokens
 
@@ -194,24 +202,21 @@ def product(budget: Budget) -> Iterator[dict[str, Any]]:
     args = budget.args
     for length in args.lengths:
         batch = max(1, args.product_tokens // length)
-        shape = (batch, length, 8, 64)
-        features = torch.rand(2, batch, length, 8, 128, device=args.device)
-        q, k = (x.bfloat16().requires_grad_() for x in features)
-        v = torch.randn(shape, device=args.device, dtype=torch.bfloat16, requires_grad=True)
-        narrow = torch.randn(3, batch, 8, length, 64, device=args.device).bfloat16()
-        heads_first = [x.requires_grad_() for x in narrow]
-        ours = partial(_causal, backend="auto")
+        inputs = torch.randn(3, batch, length, 8, 64, device=args.device).bfloat16()
+        tokens_first = [x.requires_grad_() for x in inputs]
+        heads_first = [x.requires_grad_() for x in inputs.transpose(2, 3).contiguous()]
         forms: dict[str, Any] = {
-            "ours, compiled": torch.compile(ours, backend=args.backend),
-            "fla": partial(_causal, backend="fla"),
-            "ours": ours,
+            "triton": _attention("triton", args.device),
+            "ours, compiled": torch.compile(_attention("auto", args.device), backend=args.backend),
+            "fla": _attention("fla", args.device),
+            "ours": _attention("auto", args.device),
         }
         for name, form in forms.items():
             row = {"part": "product", "form": name, "batch": batch, "length": length}
             try:
-                seconds = timed(partial(_forward_backward, form, (q, k, v)), args)
+                seconds = timed(partial(_forward_backward, form, tokens_first), args)
             except Exception as error:
-                yield row | {"error": f"{type(error).__name__}: {error}"[:300]}
+                yield row | {"error": _short(error)}
                 continue
             yield row | summary(seconds)
         softmax = partial(F.scaled_dot_product_attention, is_causal=True)
@@ -221,9 +226,19 @@ def product(budget: Budget) -> Iterator[dict[str, Any]]:
         )
 
 
-def _causal(q: Tensor, k: Tensor, v: Tensor, backend: str) -> Tensor:
-    with torch.autocast(q.device.type, torch.bfloat16):
-        return causal_linear_attention(q, k, v, backend=backend)[0]
+def _attention(backend: str, device: str) -> Callable[..., Tensor]:
+    """Return FAVOR+ of a layer of the published size."""
+    attention = LinearAttention(64, 64**-0.5, 8, feature_map=FAVOR, backend=backend).to(device)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            return attention(q, k, v, LayerCode(), AttentionMask(causal=True))[0]
+
+    return attend
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 def _forward_backward(form: Callable[..., Tensor], inputs: Any) -> None:
@@ -265,7 +280,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", choices=("cpu", "cuda"))
     parser.add_argument("--parts", nargs="+", default=[*PARTS], choices=PARTS)
     parser.add_argument("--seconds", type=float, default=480, help="begin no measurement later")
-    parser.add_argument("--batches", nargs="+", type=int, default=[32, 8, 1])
+    parser.add_argument("--batches", nargs="+", type=int, default=[32, 4, 8])
+    parser.add_argument("--backends", nargs="+", default=["triton", "auto"], help="of the product")
     parser.add_argument("--lengths", nargs="+", type=int, default=[2048, 8192, 32768])
     parser.add_argument("--product-tokens", type=int, default=65536)
     parser.add_argument("--layers", type=int, default=24)

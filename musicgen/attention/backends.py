@@ -1,5 +1,6 @@
-"""The backends of the causal product: ours, and two optional packages."""
+"""The backends of the causal product: ours in torch and in Triton, and two optional packages."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -16,13 +17,20 @@ from musicgen.attention.causal_product import (
     normaliser,
 )
 from musicgen.errors import ParameterError
+from musicgen.position.base import LayerCode
 from musicgen.validation import check_choice
 
 Backend = Callable[..., tuple[Tensor, LinearState | None]]
 
+_MAX_WIDTH = 256  # of the fused kernel's queries, for which a GPU has room
 
-def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
-    """Return the backend with this name, which has the signature of `causal_product`.
+
+def select_backend(
+    name: str, q: Tensor, log_decay: Tensor | None, code: LayerCode | None = None
+) -> Backend:
+    """Return the backend with this name.
+
+    It has the signature of `causal_product`, and `triton` that of `fused.fused_attention`.
 
     Raises:
         ParameterError: there is no such backend, or it does not support these inputs.
@@ -31,6 +39,8 @@ def select_backend(name: str, q: Tensor, log_decay: Tensor | None) -> Backend:
     reason = None
     if name == "fla":
         reason = _fla_refusal(q) or _fla_gradient_refusal(log_decay)
+    elif name == "triton":
+        reason = _triton_refusal(q, code)
     elif name == "fast_transformers" and find_spec("fast_transformers") is None:
         reason = (
             "pytorch-fast-transformers is not installed; run: "
@@ -104,12 +114,33 @@ def _normalised(
     return numerator / normaliser(denominator, eps), LinearState(kv, k_sum[..., 0])
 
 
+def _fused(*args: Any, **options: Any) -> tuple[Tensor, LinearState]:
+    from musicgen.attention.fused import fused_attention  # needs Triton
+
+    return fused_attention(*args, **options)
+
+
 fla = partial(_normalised, _simple_gla)
 BACKENDS: dict[str, Backend] = {
     "auto": causal_product,
+    # `auto` takes it on GPUs once it is measured on one, and faster.
+    "triton": _fused,
     "fast_transformers": partial(_normalised, _causal_dot_product),
     "fla": fla,
 }
+
+
+def _triton_refusal(q: Tensor, code: LayerCode | None) -> str | None:
+    """Return why the fused kernel does not support these inputs, and the cure, or None."""
+    if find_spec("triton") is None:
+        return "Triton is not installed; run: pip install -e '.[triton]'"
+    if not q.is_cuda and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"Triton's kernels need an NVIDIA GPU, and this runs on {q.device.type}"
+    if q.shape[-1] > _MAX_WIDTH:
+        return f"queries may be {_MAX_WIDTH} wide, and these are {q.shape[-1]} wide"
+    if code is not None:
+        return "the fused kernel does not encode features; give model.position.site=query_key"
+    return None
 
 
 def _fla_refusal(q: Tensor) -> str | None:

@@ -102,6 +102,14 @@ class FeatureMap(nn.Module, ABC):
         """Directions [E, M']: the map is of their products with q and k; None: of q and k."""
         return None
 
+    @property
+    def exponent_directions(self) -> Tensor | None:
+        """Ω [E, M] of a map with log φ(q) = q Ω and log φ(k) = k Ω − logit_scale ‖k‖² / 2, or None.
+
+        The fused kernel computes such features from q and k.
+        """
+        return None
+
     @abstractmethod
     def queries(self, q: Tensor) -> Tensor:
         """Return φ(q), or log φ(q) if `log_features`: [..., M].

@@ -64,6 +64,10 @@ class FAVOR(FeatureMap):
         """ω · √logit_scale: [E, M/2]."""
         return at_least_fp32(self.omega)[0] * math.sqrt(self.logit_scale)
 
+    @property
+    def exponent_directions(self) -> Tensor:
+        return self.queries(self.directions)
+
     def queries(self, q: Tensor) -> Tensor:
         return torch.cat((q, -q), dim=-1)
 

@@ -44,8 +44,9 @@ class LinearAttention(Attention):
             `token`: it is weighted by the product of γ_i over the tokens m < i ≤ n that are not
             masked, with log γ_i = −softplus(g_i) exp(ρ), where g_i = `token_decay` is a linear
             function of the token, as in Mamba-2 (Dao and Gu 2024) and simple GLA.
-        backend: implementation of the causal product in training (see `causal_linear_attention`).
-            Evaluation and generation use `auto`, so that a checkpoint runs on any machine.
+        backend: implementation of the causal product in training (see `causal_linear_attention`);
+            `triton` computes the features of FAVOR+, too, so that none are in memory. Evaluation
+            and generation use `auto`, so that a checkpoint runs on any machine.
     """
 
     name = "linear"
@@ -99,8 +100,19 @@ class LinearAttention(Attention):
         return_state: bool = False,
         overwrite: bool = False,
     ) -> tuple[Tensor, LinearState | None]:
-        phi_q, phi_k, feature_code = self.features(q, k, code)
         log_features, key_mask = self.feature_map.log_features, mask.key_mask
+        backend = self.backend if self.training and mask.causal else "auto"
+        directions = self.feature_map.exponent_directions if backend == "triton" else None
+        if directions is not None and self.site != Site.FEATURE:
+            log_decay = self.total_decay(code, mask, token_decay)
+            q, k = code.encode(q, k)
+            fused = select_backend(backend, q, log_decay)
+            factor = self.logit_scale / 2
+            out, state = fused(
+                q, k, v, log_decay, key_mask, state, directions=directions, norm_factor=factor
+            )
+            return out, state if return_state else None
+        phi_q, phi_k, feature_code = self.features(q, k, code)
         if not mask.causal:
             out = bidirectional_linear_attention(
                 phi_q, phi_k, v, log_features=log_features, code=feature_code, key_mask=key_mask
@@ -121,7 +133,7 @@ class LinearAttention(Attention):
             key_mask=key_mask,
             state=state,
             return_state=return_state,
-            backend=self.backend if self.training else "auto",
+            backend=backend,
         )
 
     def features(
@@ -196,8 +208,9 @@ def causal_linear_attention(  # noqa: PLR0913
         return_state: also return the sums after these tokens.
         eps: added to the normaliser's magnitude; with `log_features` only where it may vanish.
         backend: `auto` (`causal_product`; on accelerators and in compiled graphs, its products
-            within chunks are in the dtype of autocast), `fla` (NVIDIA; in TF32), or
-            `fast_transformers` (an optional package, without decay).
+            within chunks are in the dtype of autocast), `triton` (one kernel for NVIDIA; features
+            are positive and not encoded), `fla` (NVIDIA; in TF32), or `fast_transformers` (an
+            optional package, without decay).
 
     Returns:
         The output [B, L, H, V], and the state, or None without `return_state`.
@@ -205,7 +218,11 @@ def causal_linear_attention(  # noqa: PLR0913
     Raises:
         ParameterError: the backend is unknown, or does not support these inputs.
     """
-    compute = select_backend(backend, q, log_decay)
+    compute = select_backend(backend, q, log_decay, code)
+    if backend == "triton":
+        added = None if log_features else eps
+        out, state = compute(q, k, v, log_decay, key_mask, state, eps=added)
+        return out, state if return_state else None
     dtype = product_dtype(q.device)
     with torch.autocast(q.device.type, enabled=False):
         q, k, v = at_least_fp32(q, k, v)

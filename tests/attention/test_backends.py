@@ -194,8 +194,8 @@ def test_fla(monkeypatch, length, log_features, decay, precision):
 
 def test_backends_are_refused_by_name_and_with_the_cure():
     inputs = problem(3)
-    with pytest.raises(UserError, match="expected one of auto, fast_transformers, fla"):
-        results(inputs, decaying=False, backend="triton")
+    with pytest.raises(UserError, match="expected one of auto, triton, fast_transformers, fla"):
+        results(inputs, decaying=False, backend="pallas")
     with pytest.raises(UserError, match=r"backend=fla: .*NVIDIA GPU.*cpu, or use backend=auto"):
         results(inputs, decaying=False, backend="fla")
 
@@ -263,6 +263,25 @@ def test_fla_with_decay_is_not_trained_on_hopper_under_a_broken_triton(gpu, monk
         assert backends.select_backend("fla", gpu, DECAY) is backends.fla
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
     assert backends.select_backend("fla", gpu, DECAY) is backends.fla
+
+
+def test_the_fused_kernel_is_refused_with_the_cure(gpu, monkeypatch):
+    gpu.shape = (1, 9, 2, 64)
+    assert backends.select_backend("triton", gpu, None) is backends.BACKENDS["triton"]
+    with pytest.raises(UserError, match=r"does not encode features; give .*site=query_key"):
+        backends.select_backend("triton", gpu, None, Mixing())
+    gpu.shape = (1, 9, 2, 300)
+    with pytest.raises(UserError, match="may be 256 wide, and these are 300"):
+        backends.select_backend("triton", gpu, None)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    attention = LinearAttention(16, 0.25, 2, feature_map=FAVOR, backend="triton")
+    x = torch.randn(1, 4, 2, 16)
+    with pytest.raises(UserError, match=r"backend=triton: .*NVIDIA GPU.*cpu, or use backend=auto"):
+        attention(x, x, x, LayerCode(), AttentionMask(causal=True))
+    attention.eval()(x, x, x, LayerCode(), AttentionMask(causal=True))
+    monkeypatch.setattr(backends, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"not installed; run: pip install -e '.\[triton\]'"):
+        backends.select_backend("triton", gpu, None)
 
 
 def test_backend_applies_to_training_only(monkeypatch):

@@ -1,4 +1,4 @@
-"""Flash-linear-attention's kernels on a CPU, by Triton's interpreter: `make test-fla`.
+"""Flash-linear-attention's kernels on a CPU, by Triton's interpreter: `make test-triton`.
 
 The interpreter is chosen when Triton is imported, so these tests have a process of their own.
 """
@@ -14,7 +14,7 @@ from tests.attention.test_backends import assert_agrees, problem, some_state, wi
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1" or find_spec("fla") is None,
-    reason="needs flash-linear-attention and TRITON_INTERPRET=1: make test-fla",
+    reason="needs flash-linear-attention and TRITON_INTERPRET=1: make test-triton",
 )
 
 

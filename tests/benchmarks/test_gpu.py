@@ -16,7 +16,7 @@ from musicgen.batches import Batch
 SMALL = (
     *("--device=cpu", "--backend=eager", "--layers=1", "--rounds=1", "--repeats=1", "--length=64"),
     *("--product-tokens=128", "--steps=2", "--max-pieces=2"),
-    *("--batches", "2", "1", "--lengths", "64"),
+    *("--batches", "2", "1", "--lengths", "64", "--backends", "auto"),
 )
 SETTINGS = (
     *("model.dim=16", "model.num_layers=1", "model.num_heads=2", "model.ff_dim=16"),
