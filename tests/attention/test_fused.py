@@ -97,23 +97,27 @@ def test_the_kernel_agrees_with_the_recurrence(length, log_features, decay):
     assert_agrees(given, 1e-4, **options, key_mask=mask, state=some_state(log_features))
 
 
-@pytest.mark.parametrize("decay", [None, "head", "token"])
-def test_gradients_of_the_sums_reach_all_inputs(decay):
+@pytest.mark.parametrize(
+    ("log_features", "decay"), [(True, None), (True, "head"), (True, "token"), (False, "head")]
+)
+def test_gradients_of_the_sums_reach_all_inputs(log_features, decay):
     found = []
     for backend in ("auto", "triton"):
         torch.manual_seed(0)
         given = {n: x.detach().double() for n, x in problem(40).items()}
-        given |= {n: given[n].log() for n in "qk"}
+        given |= {n: given[n].log() for n in "qk" if log_features}
         given = with_decay_by_token(given) if decay == "token" else given
         if decay is None:
             del given["log_decay"]
-        before = some_state(log_features=True)
+        before = some_state(log_features)
         sums = [x.double().requires_grad_() for x in before[:2]]
         leaves = [*sums, *(x.requires_grad_() for x in given.values())]
-        state = LinearState(*sums, before.log_scale.double())
-        options = {"state": state, "return_state": True, "backend": backend}
-        out, after = causal_linear_attention(**given, log_features=True, **options)
-        after = after.scaled(after.log_scale.exp())  # which differs between backends
+        scale = before.log_scale.double() if log_features else None
+        options = {"log_features": log_features, "eps": 0.5, "backend": backend}
+        options |= {"state": LinearState(*sums, scale), "return_state": True}
+        out, after = causal_linear_attention(**given, **options)
+        if log_features:  # whose scale differs between backends
+            after = after.scaled(after.log_scale.exp())
         loss = sum(x.sin().sum() for x in (out, after.kv, after.k))
         found.append([out, after.kv, after.k, *torch.autograd.grad(loss, leaves)])
     for x, y in zip(*found, strict=True):
