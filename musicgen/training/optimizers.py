@@ -13,6 +13,10 @@ from musicgen.models import Transformer
 from musicgen.models.layer import Layer
 from musicgen.validation import check_float, check_pattern
 
+# Devices on which the matrices of one shape are orthogonalised together, in a fraction of the
+# kernels. On a CPU, whose caches hold one matrix, a stack takes 1.15 times the time.
+_STACKING = {"cuda"}
+
 
 def parameter_groups(
     model: nn.Module, lr: float, *, weight_decay: float = 0.0, train: str | None = None
@@ -152,6 +156,7 @@ class MuonAdamW(Optimizer):
                 loss = closure()
         matrices, *others = self.param_groups
         lr, decay = matrices["lr"], matrices["weight_decay"]
+        by_shape: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
         for matrix, number in zip(matrices["params"], self._num_maps, strict=True):
             if matrix.grad is not None:
                 state = self.state[matrix]
@@ -161,29 +166,37 @@ class MuonAdamW(Optimizer):
                 chunks = zip(*(tensor.chunk(number) for tensor in tensors), strict=True)
                 for weight, gradient, average in chunks:
                     average.lerp_(gradient, 1 - matrices["momentum"])
-                    update = orthogonalize(gradient.lerp(average, matrices["momentum"]))  # Nesterov
-                    rows, columns = weight.shape
-                    weight.mul_(1 - lr * decay)
-                    weight.add_(update, alpha=-lr * max(1, rows / columns) ** 0.5)
+                    update = gradient.lerp(average, matrices["momentum"])  # Nesterov
+                    by_shape.setdefault((*weight.shape,), []).append((weight, update))
+        for (rows, columns), pairs in by_shape.items():
+            weights, updates = zip(*pairs, strict=True)
+            if weights[0].device.type in _STACKING:
+                updates = orthogonalize(torch.stack(updates)).unbind()
+            else:
+                updates = tuple(map(orthogonalize, updates))
+            for weight, update in zip(weights, updates, strict=True):
+                weight.mul_(1 - lr * decay)
+                weight.add_(update, alpha=-lr * max(1, rows / columns) ** 0.5)
         # Loading a checkpoint replaces both.
         self._adamw.param_groups, self._adamw.state = others, self.state
         self._adamw.step()
         return loss
 
 
-def orthogonalize(matrix: Tensor) -> Tensor:
-    """Approximate U Vᵀ of the singular value decomposition U S Vᵀ.
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Approximate U Vᵀ of the singular value decomposition U S Vᵀ of matrices [R, C] or [N, R, C].
 
     Five Newton–Schulz iterations (Jordan et al. 2024) bring singular values that are not tiny to .7
     to 1.2: in bfloat16 on a GPU, elsewhere in the matrix's own precision, as most CPUs multiply
     bfloat16 more slowly than float32.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrix.bfloat16() if matrix.is_cuda else matrix
-    if tall := x.shape[0] > x.shape[1]:
-        x = x.T
-    x = x / x.norm().clamp(min=1e-7)
+    x = matrices.bfloat16() if matrices.is_cuda else matrices
+    add_product = torch.addmm if x.dim() == 2 else torch.baddbmm
+    if tall := x.shape[-2] > x.shape[-1]:
+        x = x.mT
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(5):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
+        gram = x @ x.mT
+        x = add_product(x, add_product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x

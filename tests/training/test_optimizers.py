@@ -10,8 +10,10 @@ from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
 from musicgen.random import NoiseKey
+from musicgen.training import optimizers
 from musicgen.training.optimizers import MuonAdamW, parameter_groups
 from musicgen.training.schedules import inverse_sqrt, warmup_cooldown, warmup_cosine
+from tests.models.test_one_graph import Kernels
 
 VOCABULARY = 7
 SMALL = ("model.dim=16", "model.num_layers=2", "model.num_heads=2", "model.ff_dim=24")
@@ -33,6 +35,25 @@ def backward(model, step: int) -> None:
     model.zero_grad()
     logits = model(tokens[:, :-1], noise=NoiseKey((step,)))
     F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+
+
+def test_matrices_of_one_shape_are_orthogonalised_together(models, monkeypatch):
+    products = []
+    for model, devices in zip(models, ({"cuda"}, {"cpu"}), strict=True):
+        monkeypatch.setattr(optimizers, "_STACKING", devices)
+        optimizer = MuonAdamW(model, lr=0.02, weight_decay=0.1)
+        for step in range(2):
+            backward(model, step)
+            with Kernels() as kernels:
+                optimizer.step()
+        counts = kernels.counts
+        products.append(counts["aten.addmm.default"] + counts["aten.baddbmm.default"])
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-7, rtol=1e-6)
+    layers = models[0].layers  # of three maps of queries, keys and values, and three more matrices
+    shapes = {layers[0].qkv.weight[: len(layers[0].qkv.weight) // 3].shape}
+    shapes |= {part.weight.shape for part in (layers[0].out, layers[0].ff_in, layers[0].ff_out)}
+    assert products == [5 * 2 * 6 * len(layers), 5 * 2 * len(shapes)]
 
 
 def test_steps_are_those_of_torch_with_queries_keys_and_values_apart(models):
