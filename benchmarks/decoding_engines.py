@@ -1,15 +1,20 @@
 """Compare the CPU time of a token with torch and with ONNX Runtime, by model and batch size.
 
 A token includes grammar and sampling. The engines take turns in one process, on one thread. With
-`--device cuda` a CUDA graph is compared with torch, in seconds.
+`--device cuda` a CUDA graph is compared with torch, in seconds. Without it, a token of songs-small
+is also compared with the matrix products of its layers alone, of one sequence and of eight.
 """
 
 import itertools
 import statistics
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
+from torch.nn import functional as F
 
 import musicgen
 from benchmarks import measure
@@ -17,9 +22,12 @@ from musicgen.attention import FAVOR, LinearAttention
 from musicgen.generation.prompt import empty_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import GeneratedSequence, Sampler
+from musicgen.generation.sampling import SamplingParams
 from musicgen.models import Transformer
 from musicgen.position import RoPE, SineSPE
 from musicgen.tokenization import REMI, Chorale, Tokenizer
+
+SIDES = "token", "torch", "numpy"
 
 
 def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
@@ -44,10 +52,14 @@ def models(layers: int) -> dict[str, tuple[Transformer, Tokenizer]]:
 
 
 def generation(
-    model: Transformer, tokenizer: Tokenizer, engine: str, rows: int
+    model: Transformer,
+    tokenizer: Tokenizer,
+    engine: str,
+    rows: int,
+    sampling: SamplingParams | None = None,
 ) -> Iterator[list[GeneratedSequence]]:
     """Yield after each step of so many rows, which begin with nothing and go on without end."""
-    sampler = Sampler(model, tokenizer, GenerationRequest.of(engine=engine, bars=4096))
+    sampler = Sampler(model, tokenizer, GenerationRequest.of(sampling, engine=engine, bars=4096))
     prompt = empty_prompt(tokenizer)
     return sampler.steps([sampler.sequence(prompt, number) for number in range(rows)])
 
@@ -56,6 +68,46 @@ def advance(steps: Iterator[object], number: int) -> None:
     """Take some steps."""
     for _ in itertools.islice(steps, number):
         pass
+
+
+def products(model: Transformer, rows: int, number: int) -> list[Callable[[], object]]:
+    """Return runs of the matrix products of a step's layers, so many times: torch's, numpy's."""
+    layers: Any = model.layers
+    weights = [m.weight for x in layers for m in (x.qkv, x.out, x.ff_in, x.ff_out)]
+    vectors = {w.shape[1]: torch.randn(rows, w.shape[1]) for w in weights}
+    tensors = [(w.detach(), vectors[w.shape[1]]) for w in weights]
+    arrays = [(w.numpy(), x.numpy()) for w, x in tensors]
+
+    @torch.inference_mode()
+    def with_torch() -> None:
+        for _ in range(number):
+            for w, x in tensors:
+                w @ x[0] if rows == 1 else F.linear(x, w)
+
+    def with_numpy() -> None:
+        for _ in range(number):
+            for w, x in arrays:
+                w @ x[0] if rows == 1 else np.matmul(x, w.T)
+
+    return [with_torch, with_numpy]
+
+
+def beside_products(args: Namespace, clock: Callable[[], float]) -> list[dict[str, Any]]:
+    """Return the rows of songs-small beside its products, those of the faster library by round."""
+    music, runs = musicgen.load("songs-small"), dict[str, Callable[[], object]]()
+    for number in (1, 8):
+        side = generation(music.model, music.tokenizer, "onnx", number, music.sampling())
+        sides = partial(advance, side, args.steps), *products(music.model, number, args.steps)
+        runs |= {f"{name}{number}": run for name, run in zip(SIDES, sides, strict=True)}
+    times = measure.interleaved(runs, args.rounds, clock=clock)
+    rows, tokens = list[dict[str, Any]](), dict[int, list[float]]()
+    for number, target in (1, "≤ 2.5"), (8, "—"):
+        ours, *alone = ([t / args.steps for t in times[f"{s}{number}"]] for s in SIDES)
+        what = f"songs-small / its matrix products, {number} at a time"
+        rows.append(measure.compare(what, ours, [*map(min, *alone)], "CPU s a step", target))
+        tokens[number] = [number / seconds for seconds in ours]
+    what, unit = "songs-small, eight at a time / one", "tokens a CPU s"
+    return [*rows, measure.compare(what, tokens[8], tokens[1], unit, "≥ 4")]
 
 
 def main() -> None:
@@ -76,6 +128,8 @@ def main() -> None:
             unit = "s a token" if cuda else "CPU s a token"
             rows.append(measure.compare(what, eager, quick, unit, "—"))
             print(what, 1 / statistics.median(eager), 1 / statistics.median(quick))
+    if not cuda:
+        rows += beside_products(args, clock)
     measure.save_results(__file__, rows, args)
 
 

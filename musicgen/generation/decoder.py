@@ -49,6 +49,8 @@ class Decoder:
         self.coordinates, self.names = Coordinates(tokenizer), engine.model.coordinate_names
         self.state: Any = None
         self._positions = self._bar_lengths = np.empty(0, np.int64)
+        self._rows = self._bar_lengths  # of `lag_biases`, at the last step
+        self._settings: CopySettings | None = None  # of these rows
 
     @property
     def batch(self) -> int:
@@ -110,13 +112,16 @@ class Decoder:
         if head is None:
             return None
         if self.lag_biases is None:
-            lag_bias = head.settings(self.batch).lag_bias
+            biases, rows = head.settings(1).lag_bias, np.zeros(self.batch, np.int64)
         else:
-            bar = self._positions[:, self.names.index("bar")] % len(self.lag_biases)
-            lag_bias = self.lag_biases.index_select(0, torch.from_numpy(bar))
-        temperature = torch.full((self.batch, 1), self.temperature)
-        device = self.engine.device
-        return CopySettings(lag_bias.to(device), temperature.to(device))
+            biases, bars = self.lag_biases, self._positions[:, self.names.index("bar")]
+            rows = bars % len(biases)
+        if not np.array_equal(rows, self._rows):  # else the engine has them already
+            self._rows, device = rows, self.engine.device
+            temperature = torch.full((self.batch, 1), self.temperature)
+            lag_bias = biases[torch.from_numpy(rows)]
+            self._settings = CopySettings(lag_bias.to(device), temperature.to(device))
+        return self._settings
 
     def select(self, index: Tensor) -> None:
         """Keep only the sequences at `index`."""
@@ -179,7 +184,7 @@ def check_finite(logits: Tensor) -> Tensor:
     Raises:
         UserError: one is infinite or not a number.
     """
-    if not math.isfinite(logits.sum().item()):
+    if not math.isfinite(logits.numpy().sum()):
         raise UserError(
             "the model's output is not finite: its training diverged. Take an earlier checkpoint"
         )

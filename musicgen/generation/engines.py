@@ -238,6 +238,7 @@ class BoundState:
             for each in (*session.get_inputs(), *session.get_outputs())
         }
         self._sequences, self._tokens = np.arange(batch), np.empty(batch, np.int64)
+        self._settings: CopySettings | None = None  # those that the arrays have
         self._positions = np.empty(shapes["positions"], np.int64)
         self._logits = np.empty(shapes["logits"], np.float32)
         now = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -271,11 +272,14 @@ class BoundState:
         """Change the state to that after tokens [B] at positions [B, P]; return logits [B, V]."""
         self._tokens[:], self._positions[:] = tokens.numpy(), positions.numpy()
         arrays, binding = self._sides[0]
-        if copy_settings is not None:
+        if copy_settings is not None and copy_settings is not self._settings:
+            self._settings = copy_settings
             arrays["copy.lag_bias"][:] = copy_settings.lag_bias.numpy()
             arrays["copy.temperature"][:] = copy_settings.temperature.numpy()
-        for ring, source in self._rings:
-            ring[self._sequences, arrays["length"] % ring.shape[1]] = arrays[source]
+        if self._rings:
+            slots = self._sequences, arrays["length"] % self._rings[0][0].shape[1]
+            for ring, source in self._rings:
+                ring[slots] = arrays[source]
         self.session.run_with_iobinding(binding)
         self._sides.reverse()
         self.num_free -= 1

@@ -17,6 +17,7 @@ The functions here have further parameters, which `functools.partial` sets.
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -182,18 +183,24 @@ def top_p_of_others(
         min_p: keep the others that are at least so many times as probable as the most probable
             token, as in `min_p`; their total probability stays if any is kept.
     """
-    probabilities, order = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    values = logits.numpy()  # a small array, which numpy handles faster than torch
+    rows, num_possible = np.arange(len(values))[:, None], (values > -np.inf).sum(axis=1).max()
+    order = np.argsort(-values, axis=1, kind="stable")[:, :num_possible]
+    ordered = values[rows, order]
+    probabilities = np.exp(ordered - ordered[:, :1])
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
     others = probabilities[:, 1:]
-    total = others.sum(-1, keepdim=True)
-    before = others.cumsum(-1) - others
-    kept = others.masked_fill(before >= p * total, 0.0)
-    kept = kept.masked_fill(others < min_p * probabilities[:, :1], 0.0)
+    total = others.sum(axis=1, keepdims=True)
+    before = others.cumsum(axis=1) - others
+    is_kept = (before < p * total) & (others >= min_p * probabilities[:, :1])
     if top_k is not None:
-        kept[:, top_k - 1 :] = 0.0
-    new_total = variation * total
-    scale = new_total / kept.sum(-1, keepdim=True).clamp_min(torch.finfo(kept.dtype).tiny)
-    kept = torch.cat([1 - new_total, kept * scale], dim=-1)
-    return torch.empty_like(logits).scatter(-1, order, kept.log())
+        is_kept[:, top_k - 1 :] = False
+    kept, new_total = others * is_kept, variation * total
+    scale = new_total / np.maximum(kept.sum(axis=1, keepdims=True), np.finfo(kept.dtype).tiny)
+    processed = np.full_like(values, -np.inf)
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is the -inf of an excluded token
+        processed[rows, order] = np.log(np.concatenate([1 - new_total, kept * scale], axis=1))
+    return torch.from_numpy(processed)
 
 
 def _keep_first(logits: Tensor, probabilities: Tensor, order: Tensor, p: float) -> Tensor:
@@ -221,8 +228,9 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
         logits: in fp64, −∞ for tokens that may not come; at least one of each sequence may.
         uniform: fp64 in [0, 1); a token is a function of its logits and this number alone. [B]
     """
-    cumulative = logits.softmax(-1).cumsum(-1)
+    values = logits.numpy()  # a small array, which numpy handles faster than torch
+    cumulative = np.exp(values - values.max(axis=1, keepdims=True)).cumsum(axis=1)
     # Scale by the rounded sum, so that the draw cannot pass the last possible token. Tokens of
     # probability 0 are never drawn, as their cumulative sum equals the one before.
-    threshold = uniform[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, threshold, right=True)[:, 0]
+    threshold = uniform.numpy() * cumulative[:, -1]
+    return torch.from_numpy((cumulative <= threshold[:, None]).sum(axis=1))

@@ -161,7 +161,7 @@ class Sampler:
         while True:
             # 1. Mask the tokens that may not come.
             allowed = grammar.allowed(state)
-            logits = grammar.masked(state, logits.double(), allowed)
+            logits = grammar.masked(state, logits, allowed)
             # 2. Process the logits, with the settings of the request last.
             for custom in self.logits_processors:
                 logits = process_checked(custom, history.tokens, logits)

@@ -37,18 +37,20 @@ class FixedTempo(Constraint):
         return {"Tempo": np.where(self._is_fixed(state), NEVER, 0)}
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        return ~self._is_fixed(state)[:, None] | self._others
+        fixed = self._is_fixed(state)
+        return self._others if fixed.all() else ~fixed[:, None] | self._others
 
 
 class FixedTimeSignature(Constraint):
     """The time signature stays. A piece without bars may still take its first one."""
 
     def __init__(self, grammar: BarGrammar) -> None:
-        self._others, self._rank = ~grammar.of_families("Bar"), grammar.rank  # [V] each
+        # By index of the time signature; the last row, of -1, is that of no bar. [N + 1, V]
+        self._allowed = np.ones((len(grammar.ranks["Bar"]) + 1, len(grammar.vocabulary)), bool)
+        self._allowed[:-1, grammar.slices["Bar"]] = np.eye(len(self._allowed) - 1)
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        signature = state.time_signature[:, None]
-        return (signature < 0) | self._others | (self._rank == signature)
+        return self._allowed[state.time_signature]
 
 
 class FixedKey(Constraint):
@@ -229,6 +231,8 @@ class SongsChords(Chords):
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray | None:
         grammar: SongsGrammar = self.grammar
+        if memory[:, 1].all():
+            return None  # the model chooses
         in_chords = grammar.is_chords[state.part] & (state.part >= 0)
         if not (self._may_end_part[state.last] | in_chords).any():
             return None  # within the notes of other parts no chord matters

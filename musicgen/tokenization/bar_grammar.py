@@ -117,6 +117,9 @@ class BarGrammar(Grammar[BarState]):
         self._ordered = np.ones((len(parts) + 1, len(parts), len(place)), bool)
         self._ordered[:-1] = (place[:, :, None] < place[:, None]).transpose(1, 2, 0)
         self._kept = [self.numbers[name] for name in ("Tempo", "Chord", "Bar", "Key")]  # in force
+        kinds = "Bar", "Beat", "Part", "Duration", "Pitch", "Drum"
+        numbers = [self.numbers[name] for name in kinds]
+        self._kinds = self.family == np.array(numbers)[:, None]  # which token is of which [6, V]
         self._length = np.zeros(size, np.int64)  # grid steps of the bar that a token begins [V]
         self._length[self.slices["Bar"]] = self.bar_lengths
         self.follows = np.zeros((size, size), bool)
@@ -153,10 +156,7 @@ class BarGrammar(Grammar[BarState]):
 
     def _advance(self, state: BarState, ids: IntArray) -> tuple[IntArray, dict[str, Any]]:
         family, rank = self.family[ids], self.rank[ids]
-        bar, beat, part, duration, pitch, drum = (
-            family == self.numbers[name]
-            for name in ("Bar", "Beat", "Part", "Duration", "Pitch", "Drum")
-        )
+        bar, beat, part, duration, pitch, drum = self._kinds[:, ids]
         length = self._length[ids]
         bar_end = state.bar_end + length.cumsum(axis=0)
         bar_start = latest(state.bar_start, bar, bar_end - length)
@@ -165,10 +165,12 @@ class BarGrammar(Grammar[BarState]):
         pitch = latest(state.pitch, moves | struck, np.where(struck, rank, -1))
         in_part = latest(state.part, bar | part, np.where(part, rank, -1))
         chords = part & self.is_chords[in_part]
-        has_chords = latest(state.bars[:, 3], bar | chords, chords)
-        num_bars = state.num_bars + bar.cumsum(axis=0)
+        bars = np.empty((*ids.shape, 4), np.int64)
+        bars[..., 0] = state.num_bars + bar.cumsum(axis=0)
+        bars[..., 1], bars[..., 2] = bar_start, bar_end
+        bars[..., 3] = latest(state.bars[:, 3], bar | chords, chords)
         changed = {
-            "bars": np.stack([num_bars, bar_start, bar_end, has_chords], axis=-1),
+            "bars": bars,
             "in_force": latest(state.in_force, family[..., None] == self._kept, rank[..., None]),
             "pitch": pitch,
             "part": in_part,
@@ -247,6 +249,8 @@ class SongsGrammar(BarGrammar):
     chords, if the tokenizer has them.
     """
 
+    looks_ahead = False
+
     def __init__(self, tokenizer: InBars) -> None:
         has_velocity = len(tokenizer.velocities) > 0
         self.followers = {
@@ -288,8 +292,6 @@ class SongsGrammar(BarGrammar):
         ranks, slices, stop = self.ranks, self.slices, np.minimum(bar_end, limit)
         is_drum, in_chords = (of[state.part][:, None] for of in (self.is_drum, self.is_chords))
 
-        mask[:, slices["Tempo"]] &= ranks["Tempo"] != state.tempo[:, None]
-        mask[:, slices["Key"]] &= ranks["Key"] != state.key[:, None]
         mask[:, slices["Chord"]] &= in_chords & (ranks["Chord"] != state.chord[:, None])
 
         ends = state.ends.reshape(len(last), len(self.is_drum), -1)  # [B, P, num_pitches]
@@ -305,11 +307,16 @@ class SongsGrammar(BarGrammar):
             mask &= ~struck | is_drum | self._is_duration
 
         beat_time = state.bar_start[:, None] + ranks["Beat"]
-        after = np.maximum(time + ~self._opening[last], free[here][:, None])
+        opening = self._opening[last]
+        after = np.maximum(time + ~opening, free[here][:, None])
         mask[:, slices["Beat"]] &= (beat_time >= after) & (beat_time < stop)
         ordered = (self._ordered[state.part] & state.orders[:, None]).any(axis=2)
         mask[:, slices["Part"]] &= ordered & (free < stop)
         mask[:, slices["Bar"]] &= (state.num_bars[:, None] < self.max_bars) & (bar_end < limit)
+        if not opening.any():
+            return
+        mask[:, slices["Tempo"]] &= ranks["Tempo"] != state.tempo[:, None]
+        mask[:, slices["Key"]] &= ranks["Key"] != state.key[:, None]
         first = (state.key < 0) & (state.num_bars > 0)
         if first.any():
             mask &= ~first[:, None] | self._until_key

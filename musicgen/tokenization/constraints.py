@@ -86,11 +86,12 @@ class TargetParts(Constraint):
 
     def __init__(self, grammar: Grammar[Any], family: str, targets: BoolArray) -> None:
         ids = grammar.slices[family]
+        self.is_free = targets.all()
         self.mask = np.ones((len(targets), len(grammar.vocabulary)), bool)
         self.mask[:, ids] = targets.repeat((ids.stop - ids.start) // targets.shape[1], axis=1)
 
-    def allowed(self, state: Any, memory: IntArray) -> BoolArray:
-        return self.mask[memory]
+    def allowed(self, state: Any, memory: IntArray) -> BoolArray | None:
+        return None if self.is_free else self.mask[memory]
 
 
 def padded(arrays: Sequence[IntArray], value: int) -> IntArray:
