@@ -228,9 +228,8 @@ def draw(logits: Tensor, uniform: Tensor) -> Tensor:
         logits: in fp64, −∞ for tokens that may not come; at least one of each sequence may.
         uniform: fp64 in [0, 1); a token is a function of its logits and this number alone. [B]
     """
-    values = logits.numpy()  # a small array, which numpy handles faster than torch
-    cumulative = np.exp(values - values.max(axis=1, keepdims=True)).cumsum(axis=1)
+    cumulative = logits.softmax(-1).cumsum(-1)
     # Scale by the rounded sum, so that the draw cannot pass the last possible token. Tokens of
     # probability 0 are never drawn, as their cumulative sum equals the one before.
-    threshold = uniform.numpy() * cumulative[:, -1]
-    return torch.from_numpy((cumulative <= threshold[:, None]).sum(axis=1))
+    threshold = uniform[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, threshold, right=True)[:, 0]

@@ -86,10 +86,12 @@ def test_onnx_equals_eager_and_keeps_its_graph(made, monkeypatch):
     torch.testing.assert_close(steps, decode(Engine(model, other), 3), rtol=1e-4, atol=1e-5)
     # A step writes the settings of its batch, and not those that other batches begin with.
     engine, settings = make_engine(model, other, engine="onnx"), model.copy_head.settings(1)
-    settings.temperature.fill_(0.5)
     with torch.inference_mode():
         _, state = engine.prefill(tokens(1, PROMPT), torch.arange(PROMPT)[None, :, None])
-        engine.step(tokens(1), torch.tensor([[PROMPT]]), state, settings)
+        for temperature in (0.5, 0.25):
+            settings = settings._replace(temperature=torch.tensor([[temperature]]))
+            _, state = engine.step(tokens(1), torch.tensor([[PROMPT]]), state, settings)
+            assert state.arrays["copy.temperature"] == temperature
     assert engine.graph_step.settings["copy.temperature"] == 1
 
 
