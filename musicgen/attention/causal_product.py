@@ -114,7 +114,7 @@ def _product(
         chunk_decay, half = sums[..., -1], sums[..., -1:] / 2
         if _is_mild(log_decay, chunk_decay):  # half in a chunk's queries, half in its keys
             shares = [x.exp().to(dtype)[..., None] for x in (sums - half, half - sums)]
-            features = (q, k) if norm is None else (q, k, norm_q, norm_k)
+            features = [q, k] if norm is None else [q, k, norm_q, norm_k]
             features = [x * share for x, share in zip(features, cycle(shares), strict=False)]
             q, k, norm_q, norm_k = (*features, *features)[:4]
             from_start = to_end = half.exp().to(sum_dtype)

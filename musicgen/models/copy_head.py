@@ -214,8 +214,8 @@ class CopyHead(nn.Module):
         q, k = q[:, :, first:].transpose(0, 1), k.transpose(0, 1).contiguous()
         index = torch.arange(first, length, device=q.device)
         successors = F.pad(tokens[:, 1:], (0, 1))
-        pairs = (x.int() for x in (classes, bars, key_bars))
-        blocks = map(partial(self._block, *pairs), range(first, length, _BLOCK))
+        block_from = partial(self._block, classes.int(), bars.int(), key_bars.int())
+        blocks = map(block_from, range(first, length, _BLOCK))
         if targets is not None:
             arguments = q.contiguous(), k, bias, targets, successors, blocks
             total, copied, longest = AttendToTargets.apply(*arguments)
