@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from musicgen.attention import AttentionMask, LinearState, causal_linear_attention
 from musicgen.models import Transformer
-from musicgen.position import LayerCode
+from musicgen.position import LayerCode, Sinusoidal
 from tests.attention.inputs import random_mask
 from tests.attention.test_backends import assert_agrees, problem, some_state, with_decay_by_token
 from tests.attention.test_stabilise import oracle
@@ -33,6 +33,7 @@ from tests.contracts.pairs import (
     pair,
     tokens,
 )
+from tests.models.test_one_graph import step_kernels
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None,
@@ -175,6 +176,15 @@ def test_a_training_step_is_one_graph():
     torch.testing.assert_close(found, model(ids, noise=noise), atol=1e-5, rtol=1e-4)
     found.sum().backward()
     torch.compiler.reset()
+
+
+def test_a_layer_starts_half_as_many_kernels(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    counts = []
+    for backend in ("auto", "triton"):
+        one, two = (step_kernels(Sinusoidal, n, 64, 1, backend).total() for n in (1, 2))
+        counts.append(two - one)
+    assert counts[1] <= 0.6 * counts[0]
 
 
 @pytest.mark.parametrize("deviation", [1, 30])

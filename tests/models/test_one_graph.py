@@ -59,9 +59,12 @@ def test_a_training_step_is_one_graph(each: Pair):
     torch.compiler.reset()
 
 
-def step_kernels(position, num_layers: int, length: int, batch: int) -> Counter[str]:
+def step_kernels(
+    position, num_layers: int, length: int, batch: int, backend: str = "auto"
+) -> Counter[str]:
     """Count the kernels of a step; nothing is read back before the loss is."""
-    attention = partial(LinearAttention, feature_map=partial(FAVOR, num_features=8))
+    favor = partial(FAVOR, num_features=8)
+    attention = partial(LinearAttention, feature_map=favor, backend=backend)
     sizes = {"dim": 16, "num_layers": num_layers, "num_heads": 2, "ff_dim": 32, "dropout": 0.1}
     model = Transformer(VOCAB, **sizes, position=position, attention=attention).train()
     ids = tokens(length, batch)
