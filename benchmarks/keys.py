@@ -23,7 +23,7 @@ from musicgen.midi import Score, pitched_notes
 from musicgen.midi.key import Key, find_key, named_key, tonic_of, with_modes
 from musicgen.tokenization import Chorale
 
-MODELS = ("songs-small", "bach-chorales")
+MODELS = ("songs-small", "bach-chorales", "groove-small")
 KEYS = ["C", "Am", "G", "Em", "D", "Bm", "A", "F#m", "F", "Dm", "Bb", "Gm", "Eb", "Cm", "Ab", "Fm"]
 
 
