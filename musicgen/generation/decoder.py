@@ -17,6 +17,7 @@ from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import CopySettings, ModelState, Transformer
+from musicgen.tokenization.augmentation import tritone
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.vocabulary import IntArray
@@ -131,20 +132,19 @@ class Decoder:
 
 
 class GuidedDecoder:
-    """A decoder with classifier-free guidance by what is given in the bars to write.
+    """A decoder with classifier-free guidance by the kept tokens.
 
-    The model runs on the batch twice: after the prompts, and after negative prompts, in which what
-    is given there is another.
+    The model runs on the batch twice: after the prompts, and after negative prompts, whose kept
+    parts are transposed by a tritone in the bars to write.
 
     Args:
         decoder: the model.
         scale: logits become negative + scale × (logits − negative).
-        others: the id that stands in place of each id that is given. [V]
     """
 
-    def __init__(self, decoder: Decoder, scale: float, others: IntArray) -> None:
+    def __init__(self, decoder: Decoder, scale: float) -> None:
         self.decoder, self.scale = decoder, scale
-        self._others = torch.from_numpy(others)
+        self._transposed = torch.from_numpy(tritone(decoder.tokenizer))
 
     def prefill(self, prompts: Sequence[Prompt], index: Tensor) -> Tensor:
         """Return the guided logits [B, V] after the prompts at `index`, see `Decoder.prefill`."""
@@ -155,7 +155,7 @@ class GuidedDecoder:
     def step(self, tokens: Tensor, times: IntArray, allowed: Tensor) -> Tensor:
         """Return the guided logits [B, V] after one more token of each, see `Decoder.step`."""
         is_kept = allowed.sum(dim=1) == 1
-        negative = torch.where(is_kept, self._others[tokens], tokens)
+        negative = torch.where(is_kept, self._transposed[tokens], tokens)
         both = torch.cat([tokens, negative])
         return self._guided(self.decoder.step(both, np.tile(times, (2, 1)), allowed))
 
@@ -165,12 +165,12 @@ class GuidedDecoder:
         self.decoder.select(torch.cat([index, index + batch]))
 
     def _negative(self, prompt: Prompt) -> Prompt:
-        """Return a prompt in which what is given of the first bar to be written is another."""
+        """Return a prompt whose kept tokens of the first bar to be written are transposed."""
         tokenizer = self.decoder.tokenizer
         is_new = tokenizer.times(prompt.tokens) >= prompt.end.step
         is_new[: tokenizer.future_length(prompt.tokens)] = False
-        others = self._others.numpy()[prompt.tokens]
-        return replace(prompt, tokens=np.where(is_new, others, prompt.tokens))
+        transposed = self._transposed.numpy()[prompt.tokens]
+        return replace(prompt, tokens=np.where(is_new, transposed, prompt.tokens))
 
     def _guided(self, logits: Tensor) -> Tensor:
         """Combine the logits of both halves of a batch. [2 B, V] -> [B, V]"""

@@ -24,7 +24,6 @@ from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.models import Transformer
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.tokenization.augmentation import relative_keys, tritone
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.constraints import padded
 from musicgen.tokenization.coordinates import Coordinates
@@ -209,10 +208,7 @@ class Sampler:
         sampling = self.request.sampling
         decoder = Decoder(self.engine, self.tokenizer, self.lag_biases, sampling.temperature or 1.0)
         if sampling.guidance != 1 and any(map(_guides, prompts)):
-            return GuidedDecoder(decoder, sampling.guidance, tritone(self.tokenizer))
-        scale = self.tokenizer.key_guidance
-        if scale != 1 and self.request.piece.tonic is not None:
-            return GuidedDecoder(decoder, scale, relative_keys(self.tokenizer))
+            return GuidedDecoder(decoder, sampling.guidance)
         return decoder
 
     def _continuation(self, sequence: GeneratedSequence, prompt: Prompt) -> Continuation:

@@ -216,10 +216,3 @@ def tritone(codec: Codec) -> IntArray:
     ranks = codec.pitch_ranks
     interval = np.where(2 * ranks > ranks.max(), -_TRITONE, _TRITONE)
     return np.arange(len(ranks)) + interval * (ranks >= 0)
-
-
-def relative_keys(codec: Codec) -> IntArray:
-    """Return each id; of a major key that of its relative minor key, and the reverse. [V]"""
-    table, keys = np.arange(len(codec.pitch_ranks)), codec.families["Key"]
-    table[keys] = np.roll(keys, _NUM_FIFTHS)
-    return table

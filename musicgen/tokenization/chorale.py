@@ -78,7 +78,6 @@ class Chorale(Tokenizer):
     steps_per_beat = STEPS_PER_BEAT
     pitches = range(21, 109)
     counts_all = False
-    key_guidance = 1.5  # higher scales lead out of the key
 
     def __init__(
         self,

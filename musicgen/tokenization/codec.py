@@ -34,8 +34,6 @@ class Codec(ABC):
         steps_per_beat: grid steps in a quarter note.
         chords: whether the vocabulary has chords.
         counts_all: whether the index of each token is its number, see `index`.
-        key_guidance: scale of guidance of new pieces by their key, away from the relative one; 1:
-            none.
     """
 
     note_families: ClassVar[tuple[str, ...]]
@@ -45,7 +43,6 @@ class Codec(ABC):
     steps_per_beat: int
     chords: bool = False
     counts_all: ClassVar[bool] = True
-    key_guidance: ClassVar[float] = 1.0
 
     @abstractmethod
     def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:
