@@ -92,8 +92,8 @@ def products(model: Transformer, rows: int, number: int) -> list[Callable[[], ob
     return [with_torch, with_numpy]
 
 
-def beside_products(args: Namespace, clock: Callable[[], float]) -> list[dict[str, Any]]:
-    """Return the rows of songs-small beside its products, those of the faster library by round."""
+def with_products(args: Namespace, clock: Callable[[], float]) -> list[dict[str, Any]]:
+    """Return the rows of songs-small against its products, of the faster library by round."""
     music, runs = musicgen.load("songs-small"), dict[str, Callable[[], object]]()
     for number in (1, 8):
         side = generation(music.model, music.tokenizer, "onnx", number, music.sampling())
@@ -129,7 +129,7 @@ def main() -> None:
             rows.append(measure.compare(what, eager, quick, unit, "—"))
             print(what, 1 / statistics.median(eager), 1 / statistics.median(quick))
     if not cuda:
-        rows += beside_products(args, clock)
+        rows += with_products(args, clock)
     measure.save_results(__file__, rows, args)
 
 

@@ -12,15 +12,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import musicgen
 from benchmarks import measure
 from musicgen.data.corpora import BachChorales
 from musicgen.metrics.cadences import ending_measures
 from musicgen.metrics.intervals import mean_of_valid
 from musicgen.midi import Score, pitched_notes
-from musicgen.midi.key import Key, find_key, named_key, tonic_of, with_modes
+from musicgen.midi.key import Key, find_key, first_signature, in_key_share, key_of, named_key
 
 MODELS = ("songs-small", "bach-chorales", "groove-small")
 KEYS = ["C", "Am", "G", "Em", "D", "Bm", "A", "F#m", "F", "Dm", "Bb", "Gm", "Eb", "Cm", "Ab", "Fm"]
@@ -33,7 +31,7 @@ def main() -> None:
     chorales = BachChorales()
     held_out = [chorales.read_piece(x) for x in chorales.pieces() if x.split != "train"]
     add = partial(rows_of, rows := [])
-    add("chorales, originals", [(score, own_key(score)) for score in held_out])
+    add("chorales, originals", [(score, key_of(first_signature(score))) for score in held_out])
     for name in MODELS:
         add(name, new_pieces(name, args.samples))
     measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
@@ -48,12 +46,6 @@ def new_pieces(name: str, samples: int) -> Iterable[tuple[Score, Key]]:
             yield piece.score, named_key(key)
 
 
-def own_key(score: Score) -> Key:
-    """Return the key of a score's first signature, with the mode of its notes."""
-    signature = with_modes(score)[0]
-    return Key(tonic_of(signature.fifths, signature.minor), not signature.minor)
-
-
 def rows_of(rows: list[dict[str, Any]], pieces: str, scores: Iterable[tuple[Score, Key]]) -> None:
     """Add the means over the pieces in major and in minor keys to the rows."""
     measured: dict[bool, list[dict[str, float]]] = {True: [], False: []}
@@ -65,7 +57,7 @@ def rows_of(rows: list[dict[str, Any]], pieces: str, scores: Iterable[tuple[Scor
             continue
         of_piece = {
             "mode": float(find_key(body, key.fifths) == key),
-            "in_scale": float(np.isin(body["pitch"] % 12, key.scale).mean()),
+            "in_scale": in_key_share(score.clip(0, last_bar), key),
         }
         measured[key.major].append(of_piece | ending_measures(score, key))
     for major, found in measured.items():

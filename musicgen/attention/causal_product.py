@@ -1,8 +1,8 @@
 """The causal product of linear attention: quadratic within chunks of tokens, sums between them.
 
 All chunks are computed at once, in a few large operations; on a CPU, those of 2,048 tokens. There
-is no loop over tokens or chunks, and no value is read back, so that a whole training step compiles
-into one graph.
+is no loop over tokens or chunks. On GPUs and in compiled graphs no value is read back, so that a
+whole training step compiles into one graph; uncompiled, a CPU reads whether a decay is mild.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ def _product(
 
 
 def _divisor(denominator: Tensor, eps: float | None) -> Tensor:
+    """Return `normaliser`; without `eps` the denominator is at least 0, and tiny ones become 1."""
     if eps is None:  # gradients of smaller ones would overflow, and a query without keys gets 0
         return denominator + (denominator < 1e3 * torch.finfo(denominator.dtype).tiny)
     return normaliser(denominator, eps)

@@ -150,6 +150,11 @@ def found_signature(score: Score) -> KeySignature:
     return (find_key(pitched_notes(score)) or Key(0, major=True)).signature
 
 
+def first_signature(score: Score) -> KeySignature:
+    """Return the first key signature of a score, see `with_modes`; without one the found one."""
+    return (with_modes(score) or [found_signature(score)])[0]
+
+
 def with_modes(score: Score) -> list[KeySignature]:
     """Return the key signatures of a score with the modes that its notes have.
 
@@ -191,7 +196,7 @@ def final_key(score: Score) -> Key | None:
     notes = pitched_notes(score)
     fifths = score.key_signatures[-1].fifths if score.key_signatures else None
     if fifths is not None and score.key_signatures[-1].minor:
-        return Key(tonic_of(fifths, minor=True), major=False)
+        return key_of(score.key_signatures[-1])
     if fifths == 0:
         shares = [in_key_share(score, key) for key in (find_key(notes), Key(0, major=True))]
         fifths = None if shares[0] - shares[1] > _CONTRADICTION else 0
@@ -273,8 +278,12 @@ def named_key(name: object) -> Key:
     Raises:
         ParameterError: it is no key.
     """
-    fifths, minor = key_fifths(name), str(name).endswith("m")
-    return Key(tonic_of(fifths, minor), not minor)
+    return key_of(KeySignature(0, key_fifths(name), str(name).endswith("m")))
+
+
+def key_of(signature: KeySignature) -> Key:
+    """Return the key of a signature."""
+    return Key(tonic_of(signature.fifths, signature.minor), not signature.minor)
 
 
 def chord_marker(symbol: str) -> str | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from musicgen.errors import ParameterError, UserError
 from musicgen.midi import Score, Track
-from musicgen.midi.key import found_signature, with_modes
+from musicgen.midi.key import first_signature
 from musicgen.package_data import CHORALE_MODEL
 from musicgen.tokenization.augmentation import Crops, Rng
 from musicgen.tokenization.bars import KEYS, first_key, key_index
@@ -153,7 +153,7 @@ class Chorale(Tokenizer):
         if self.keys:
             keys = [key._replace(tick=0) for key in score.key_signatures[:1]]
             score = replace(score_of_frames(sung), key_signatures=keys)
-            key = (with_modes(score) or [found_signature(score)])[0]
+            key = first_signature(score)
             opening.append(self.families["Key"][key_index(key)])
         return np.concatenate([opening, tokens, [self.vocabulary.id("EOS")]]), report
 

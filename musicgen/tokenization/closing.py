@@ -93,11 +93,10 @@ def last_chord(request: Any, prompt: Any) -> IntArray:
     asked for end so even if they are not closed.
     """
     rest = asked_tonic(request, prompt, prompt.bar_length)
-    chord = tonic_index(rest.key)
-    if chord is None or rest.key is None:
+    if rest.key is None:
         progression: IntArray = request.progression(prompt)
         return progression
-    chords: list[tuple[int, int | None]] = [(rest.step, chord)]
+    chords = [(rest.step, tonic_index(rest.key))]
     before = rest.step - prompt.bar_length
     if prompt.kept is None and before >= max(prompt.bar_length, prompt.end.step):
         dominant = chord_index(f"{ROOTS[(rest.key.tonic + DOMINANT) % 12]}_7")

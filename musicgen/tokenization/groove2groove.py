@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from musicgen.midi import DEFAULT_VELOCITY, NOTE, TICKS_PER_BEAT, Score, Track, sort_notes
-from musicgen.midi.key import found_signature, with_modes
+from musicgen.midi.key import first_signature
 from musicgen.tokenization.augmentation import Augmentation, Crops, Rng
 from musicgen.tokenization.bars import KEYS, first_key, key_index
 from musicgen.tokenization.base import Tokenizer
@@ -180,7 +180,7 @@ class Groove2Groove(Tokenizer):
         release = onset + np.minimum(duration, longest)
         tokens = self.tokens_of(np.stack([voice, onset, release, velocity]))
         if self.keys:
-            key = (with_modes(score) or [found_signature(score)])[0]
+            key = first_signature(score)
             tokens = np.insert(tokens, 1, self.families["Key"][key_index(key)])
         return tokens, report
 
