@@ -122,9 +122,10 @@ def last_pitches(keys: Sequence[Key | None], pitches: range, below: int = BASS) 
 class LastChordOfBars(Constraint):
     """The piece comes to rest on a chord: all notes that sound belong to it, and one begins.
 
-    Earlier notes that are not among `lowest` end when it begins. Without kept parts no note begins
-    in the second half of the bar; the probability of such notes is added to that of the next part
-    and of the end, as in `EndBy`. With kept parts, their notes stay as they are.
+    Earlier notes that are not among `lowest` end when it begins. Without kept parts its notes last
+    for half of the bar or longer, and none begins in the second half; the probability of such notes
+    is added to that of the next part and of the end, as in `EndBy`. With kept parts, their notes
+    stay as they are.
 
     Args:
         start: grid step at which the chord begins; NEVER: there is none. [B]
@@ -164,6 +165,8 @@ class LastChordOfBars(Constraint):
             return self._below_kept(state, memory, mask)
         mask[:, slices["EOS"]] = self._may_be_last[state.last][:, None] | ~is_last
         half = (state.bar_end - state.bar_start)[:, None] / 2
+        shortest = np.where(self._lengths <= half, self._lengths, 0).max(axis=1, keepdims=True)
+        mask[:, slices["Duration"]] &= (self._lengths >= shortest) | ~is_last
         mask[:, slices["Beat"]] = (self.grammar.ranks["Beat"] <= half) | ~is_last
         return mask
 

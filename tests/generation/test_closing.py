@@ -148,8 +148,16 @@ def test_notes_that_do_not_stay_end_when_the_last_chord_begins():
     for start, longest in ((8, 4), (7, 3)):
         mask = remi_chord(start).allowed(state, ONE)[0, grammar.slices["Duration"]]
         assert (grammar.durations[mask] / grammar.unit).max() == longest
-    # Once the chord has begun its notes have any length.
-    assert remi_chord(4).allowed(state, ONE)[0, grammar.slices["Duration"]].all()
+
+
+def test_notes_of_the_last_chord_last_for_half_of_the_bar():
+    for signature, shortest in (("4/4", 24), ("3/4", 18), ("7/8", 21)):
+        row = [f"Bar_{signature}", "Key_0", "Part_Voice", "Beat_0", "Pitch_72"]
+        grammar, state = after(row, tokenizer=SONGS)
+        constraint = LastChordOfBars(grammar, np.array([0]), last_pitches(C_MAJOR, SONGS.pitches))
+        mask = constraint.allowed(state, ONE) & grammar.allowed(state).numpy()
+        lengths = grammar.durations[mask[0, grammar.slices["Duration"]]] / grammar.unit
+        assert lengths.min() == shortest
 
 
 def test_the_end_comes_after_a_note_of_the_last_chord():
