@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -34,9 +34,10 @@ _MAY_CHANGE = ("dropout", "backend")  # settings of a model that do not affect i
 _MAY_CHANGE_OPTIMIZER = ("lr", "betas", "eps", "weight_decay", "momentum", "adamw_lr")
 _LISTED = ("optimizer", "scheduler", "seed", "data", "loader", "trainer", "callbacks", "task")
 _NOT_LISTED = re.compile(r"(path|dir|folder)$")  # these change if a run is moved
-_COPY_HEAD = "copy_head."
 _Counts = TypeAliasType("_Counts", "dict[str, _Counts | int | bool]")
-_TOKEN_ROWS = ("inputs.embedding.", "inputs.lag_", "head.", f"{_COPY_HEAD}embedding.")  # by token
+_TOKEN_ROWS = ("inputs.embedding.", "inputs.lag_", "head.", "copy_head.embedding.")  # by token
+# Parts of a model that a new run may add, by the setting, and where their weights are.
+_ADDED = {"copy": ("copy head", "copy_head."), "musical_key": ("key embedding", "inputs.key.")}
 
 
 class _Config(TypedDict, total=False):
@@ -201,8 +202,8 @@ def load_initial(
     """Load a checkpoint's weights into the model of a new run.
 
     If the vocabularies differ, the weights of each token are taken over by its name. New tokens
-    stay as they were initialised, and so does a copy head unless the checkpoint has one of its
-    sizes.
+    stay as they were initialised, and so do a copy head and an embedding of musical keys unless the
+    checkpoint has one of the same sizes.
 
     Returns:
         What is new and what is left out, in one line; None if all weights are loaded.
@@ -211,7 +212,7 @@ def load_initial(
         UserError: the model differs: names the settings.
     """
     saved = CheckpointContent.from_plain(checkpoint)
-    if differing := _different_model(saved, content, but="copy"):
+    if differing := _different_model(saved, content, but=_ADDED):
         raise UserError(
             f"its model has {', '.join(differing)}; weights fit only the model that they were "
             "trained in: leave these settings out, or train without init"
@@ -221,14 +222,15 @@ def load_initial(
         old, new = saved.vocabulary, content.vocabulary
         notes += [*_missing(new, old, "tokens initialised"), *_missing(old, new, "tokens left out")]
         weights |= _rows_by_name(old, new, weights, initial)
-    theirs, ours = (
-        {name: x.shape for name, x in each.items() if name.startswith(_COPY_HEAD)}
-        for each in (weights, initial)
-    )
-    if theirs != ours:
-        notes.append("a new copy head" if ours else "without its copy head")
-        weights = {name: tensor for name, tensor in weights.items() if name not in theirs}
-        weights |= {name: initial[name] for name in ours}
+    for part, prefix in _ADDED.values():
+        theirs, ours = (
+            {name: x.shape for name, x in each.items() if name.startswith(prefix)}
+            for each in (weights, initial)
+        )
+        if theirs != ours:
+            notes.append(f"a new {part}" if ours else f"without its {part}")
+            weights = {name: tensor for name, tensor in weights.items() if name not in theirs}
+            weights |= {name: initial[name] for name in ours}
     load_weights(model, weights)
     return "; ".join(notes) or None
 
@@ -263,10 +265,10 @@ def _rows_by_name(
 
 
 def _different_model(
-    saved: CheckpointContent, content: CheckpointContent, but: str | None = None
+    saved: CheckpointContent, content: CheckpointContent, but: Collection[str] = ()
 ) -> list[str]:
-    """Return the settings, all but one, that differ between a checkpoint's model and this run's."""
-    models = ({k: v for k, v in c.model.items() if k != but} for c in (content, saved))
+    """Return the settings, `but` some, that differ between a checkpoint's model and this run's."""
+    models = ({k: v for k, v in c.model.items() if k not in but} for c in (content, saved))
     here, there = (_settings(model, "model") for model in models)
     return [
         f"{name}={there[name]} (not {here[name]})"

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.validation import check_int
 
+NUM_KEYS = 24  # major and minor
+
 
 def build_inputs(
     vocab_size: int | None,
@@ -138,6 +140,22 @@ class CycleEmbedding(nn.Embedding):
     def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:
         """Return the index of each token in the cycle: positions [1|B, L, P] -> [1|B, L]."""
         return positions[..., 0].long() % self.num_embeddings
+
+
+class MusicalKeyEmbedding(nn.Embedding):
+    """An embedding of the musical key of each token, which linear attention forgets after some bars.
+
+    Args:
+        column: that of the coordinate `key` in positions.
+    """
+
+    def __init__(self, column: int, dim: int) -> None:
+        super().__init__(1 + NUM_KEYS, dim)
+        self.column = column
+
+    def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:
+        """Return the number of the key of each token: positions [1|B, L, P] -> [1|B, L]."""
+        return positions[..., self.column].long()
 
 
 class SequenceHead(nn.Module):

@@ -17,6 +17,7 @@ from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_attention import CopySettings, CopyState
 from musicgen.models.copy_head import CopyHead
 from musicgen.models.inputs import (
+    MusicalKeyEmbedding,
     SequenceHead,
     build_class_token,
     build_head,
@@ -65,6 +66,7 @@ class Transformer(nn.Module):
         init_std: standard deviation of linear and embedding weights.
         cycles: lengths in tokens, 2 or more, each with a `CycleEmbedding`.
         lags: distances in tokens, each with a `LaggedEmbedding`.
+        musical_key: whether the model has a `MusicalKeyEmbedding`, for tokens with keys.
         match_classes: classes of tokens [V], for the matches of a `CopyHead`.
         head: builds the head from `dim, num_outputs`; None: a linear layer to next-token logits.
         num_outputs: number of outputs of the head; None: `vocab_size`.
@@ -101,6 +103,7 @@ class Transformer(nn.Module):
         init_std: float = 0.01,
         cycles: Sequence[int] = (),
         lags: Sequence[int] = (),
+        musical_key: bool = False,
         match_classes: Sequence[int] | None = None,
         head: Callable[..., SequenceHead] | None = None,
         num_outputs: int | None = None,
@@ -115,6 +118,7 @@ class Transformer(nn.Module):
         check_float("init_std", init_std)
         check_bool("causal", causal)
         check_bool("tie_embeddings", tie_embeddings)
+        check_bool("musical_key", musical_key)
         if causal and settings.norm == "batch":  # a token would depend on later ones
             raise ParameterError("norm", settings.norm, "expected layer with causal=true")
         if tie_embeddings and (head is not None or vocab_size is None):
@@ -135,6 +139,8 @@ class Transformer(nn.Module):
             layers = layers_for(self.position.encoded_dim, self.position.logit_scale)
         self.layers = nn.ModuleList(layers)
         self.num_position_columns, self.coordinate_names = coordinates_of(self.position, layers[0])
+        if musical_key:
+            self.inputs["key"] = MusicalKeyEmbedding(self._column_of("key"), self.dim)
         self.norm = NORMS[settings.norm](self.dim) if settings.norm_first else None
         self.dropout = nn.Dropout(settings.dropout)
         self.head = build_head(head, self.dim, vocab_size if num_outputs is None else num_outputs)
@@ -168,11 +174,15 @@ class Transformer(nn.Module):
         check_settings("copy", settings, build)
         with parameter_of("copy"):
             self.copy_head = build(**settings)
-        names, name = self.coordinate_names, self.copy_head.coordinate
-        if name not in names:
-            names = ("index", "time", *names[2:], name)
-        self.coordinate_names, self.copy_column = names, names.index(name)
-        self.num_position_columns = max(self.num_position_columns, self.copy_column + 1)
+        self.copy_column = self._column_of(self.copy_head.coordinate)
+
+    def _column_of(self, name: str) -> int:
+        """Return the column of a coordinate in positions, which have it from now on."""
+        if name not in self.coordinate_names:
+            self.coordinate_names = ("index", "time", *self.coordinate_names[2:], name)
+        column = self.coordinate_names.index(name)
+        self.num_position_columns = max(self.num_position_columns, column + 1)
+        return column
 
     def draw(self, key: NoiseKey, tokens: Tensor, positions: Tensor | None = None) -> Any:
         """Return the noise of the positional encoding for a forward pass, a function of the key.

@@ -22,10 +22,11 @@ class Coordinates:
     - `beat`: position in the bar, in grid steps.
     - `pitch`: MIDI pitch of the latest note of an instrument with pitches; 0 before the first.
     - `chord`: `chord_number` of the latest chord; 0 before the first.
+    - `key`: number of the latest key among the tokens of keys, from 1; 0 before the first.
 
     Attributes:
         names: the coordinates that tokens of this codec have.
-        values: the pitch and the chord that each token gives, -1 where they stay. [V] each.
+        values: pitch, chord and key that each token gives, -1 where they stay. [V] each.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -38,6 +39,9 @@ class Coordinates:
         if chords := codec.families.get("Chord"):
             self.values["chord"] = np.full(len(codec.vocabulary), -1)
             self.values["chord"][chords] = [chord_number(i) for i in range(len(chords))]
+        if keys := codec.families.get("Key"):
+            self.values["key"] = np.full(len(codec.vocabulary), -1)
+            self.values["key"][keys] = 1 + np.arange(len(keys))
         self.names = ["index", "time", "bar", "beat", *self.values]
 
     def check(self, names: Sequence[str]) -> None:

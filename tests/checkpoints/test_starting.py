@@ -68,6 +68,14 @@ def test_a_copy_head_that_a_checkpoint_lacks_is_new(before):
     assert torch.equal(model.copy_head.embedding.weight, initial["copy_head.embedding.weight"])
 
 
+def test_an_embedding_of_keys_that_a_checkpoint_lacks_is_new():
+    note, model, initial, old = start(OLD, {}, musical_key=True)
+    assert note == "a new key embedding"
+    for name, tensor in model.state_dict().items():
+        expected = initial[name] if name == "inputs.key.weight" else old[name]
+        assert torch.equal(tensor, expected), name
+
+
 @pytest.mark.parametrize(("before", "note"), [({}, None), (COPY, "without its copy head")])
 def test_the_same_vocabulary_is_loaded_silently_but_for_a_copy_head_that_is_left_out(before, note):
     said, model, _, old = start(OLD, before)

@@ -94,6 +94,19 @@ def test_a_step_writes_into_the_state_it_is_given_only_if_it_may():
     assert torch.equal(found, expected)
 
 
+@torch.no_grad()
+def test_the_embedding_of_the_key_is_added_to_that_of_the_token():
+    model, plain = small(musical_key=True), small()
+    assert model.coordinate_names == ("index", "time", "key")
+    plain.load_state_dict(model.state_dict(), strict=False)
+    positions = torch.tensor([[[0, 0, 0], [1, 0, 24]]])
+    ids = torch.tensor([[3, 4]])
+    rows = model.inputs["key"].weight
+    plain.embedding.weight[3] += rows[0]
+    plain.embedding.weight[4] += rows[24]
+    torch.testing.assert_close(model(ids, positions=positions), plain(ids))
+
+
 ODD = partial(LinearAttention, feature_map=partial(FAVOR, num_features=7))
 
 

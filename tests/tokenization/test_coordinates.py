@@ -52,6 +52,15 @@ def test_coordinates_of_groove2groove_by_hand():
     assert Coordinates(groove).of(tokens, ["beat"])[:, 0].tolist() == [t % 48 for t in time]
 
 
+def test_the_key_of_tokens_is_the_latest():
+    songs = frozen_tokenizers()["songs"]
+    tokens = ids(songs, "Bar_4/4 Key_-5 Tempo_95 Bar_4/4 Key_2 Part_Voice")
+    assert Coordinates(songs).of(tokens, ["key"])[:, 0].tolist() == [0, 1, 1, 1, 8, 8]
+    chorales = Chorale(keys=True)
+    found = Coordinates(chorales).of(ids(chorales, "BOS Key_-5m Pitch_60 Silence"), ["key"])
+    assert found[:, 0].tolist() == [0, 13, 13, 13]
+
+
 def test_matches_see_no_velocity_and_no_tempo():
     tokenizer = REMI()
     classes = np.array(match_classes(tokenizer))
