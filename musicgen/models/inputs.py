@@ -143,7 +143,7 @@ class CycleEmbedding(nn.Embedding):
 
 
 class MusicalKeyEmbedding(nn.Embedding):
-    """An embedding of the musical key of each token, which linear attention forgets after some bars.
+    """An embedding of the musical key of each token: linear attention forgets it after some bars.
 
     Args:
         column: that of the coordinate `key` in positions.
