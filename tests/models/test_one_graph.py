@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from musicgen.attention import FAVOR, LinearAttention
 from musicgen.models import Transformer
@@ -29,16 +30,20 @@ _NO_KERNEL = ("empty", "_unsafe_view", "detach")
 
 
 class Kernels(TorchDispatchMode):
-    """Count the operations that start a kernel on a GPU, by name."""
+    """Count the operations that start a kernel on a GPU, by name, and the bytes of their tensors."""
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
+        self.bytes = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
         if not func.is_view and not any(name in str(func) for name in _NO_KERNEL):
             self.counts[str(func)] += 1
-        return func(*args, **(kwargs or {}))
+            tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, Tensor)]
+            self.bytes += sum(x.nbytes for x in tensors)
+        return out
 
 
 def loss(model: Transformer, ids: Tensor, noise) -> Tensor:
@@ -61,7 +66,7 @@ def test_a_training_step_is_one_graph(each: Pair):
 
 def step_kernels(
     position, num_layers: int, length: int, batch: int, backend: str = "auto"
-) -> Counter[str]:
+) -> Kernels:
     """Count the kernels of a step; nothing is read back before the loss is."""
     favor = partial(FAVOR, num_features=8)
     attention = partial(LinearAttention, feature_map=favor, backend=backend)
@@ -72,22 +77,26 @@ def step_kernels(
     with Kernels() as kernels:
         loss(model, ids, noise).backward()
     assert kernels.counts["aten._local_scalar_dense.default"] == 0
-    return kernels.counts
+    return kernels
 
 
 @pytest.mark.parametrize(
-    ("position", "most"),
+    ("position", "most", "most_bytes"),  # kernels and bytes per token
     [
-        (Sinusoidal, 120),
-        (partial(SineSPE, num_realizations=8), 170),
-        (partial(ConvSPE, num_realizations=8), 170),
+        (Sinusoidal, 120, 31_500),
+        (partial(SineSPE, num_realizations=8), 170, 39_500),
+        (partial(ConvSPE, num_realizations=8), 170, 39_500),
     ],
     ids=["absolute", "sine_spe", "conv_spe"],
 )
-def test_a_layer_starts_few_kernels_at_any_length(monkeypatch, position, most):
+def test_a_layer_starts_few_kernels_and_moves_few_bytes_at_any_length(
+    monkeypatch, position, most, most_bytes
+):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    counts: dict[int, int] = {}
+    counts, per_token = {}, {}
     for length in (256, 1024):
-        one, three = (step_kernels(position, n, length, 2).total() for n in (1, 3))
-        counts[length] = (three - one) // 2
+        one, three = (step_kernels(position, n, length, 2) for n in (1, 3))
+        counts[length] = (three.counts.total() - one.counts.total()) // 2
+        per_token[length] = (three.bytes - one.bytes) / 2 / (2 * length)
     assert counts[256] == counts[1024] <= most
+    assert per_token[1024] <= min(per_token[256], most_bytes)
