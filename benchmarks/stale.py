@@ -29,6 +29,7 @@ MEASURED = {
     "quartets": _CONTINUATIONS,
     "songs": _CONTINUATIONS,
     "span": _MODEL,
+    "step_bytes": _MODEL,
     "style": (*_MODEL, "musicgen/pretrained"),
     "ten_endings": _CONTINUATIONS,
     "training_step": _MODEL,

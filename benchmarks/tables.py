@@ -311,6 +311,11 @@ def keys(_: object) -> list[Row]:
     return table
 
 
+def step_bytes(_: object) -> list[Row]:
+    """Bytes of a layer's training step, in activations."""
+    return [{name: str(value) for name, value in row.items()} for row in result("step_bytes")["rows"]]
+
+
 def two_digits(value: float) -> str:
     """Return a number with two digits behind the point, or with one from 10 on."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
@@ -318,7 +323,7 @@ def two_digits(value: float) -> str:
 
 KINDS = (
     *(compared, composing_pages, exact_spe, race, every_encoding, yardstick, card),
-    *(performances, kinds_of_music, tunes, ten_endings, keys),
+    *(performances, kinds_of_music, tunes, ten_endings, keys, step_bytes),
 )
 TABLES = {kind.__name__: kind for kind in KINDS}
 
