@@ -313,7 +313,9 @@ def keys(_: object) -> list[Row]:
 
 def step_bytes(_: object) -> list[Row]:
     """Bytes of a layer's training step, in activations."""
-    return [{name: str(value) for name, value in row.items()} for row in result("step_bytes")["rows"]]
+    return [
+        {name: str(value) for name, value in row.items()} for row in result("step_bytes")["rows"]
+    ]
 
 
 def two_digits(value: float) -> str:
