@@ -123,9 +123,9 @@ class LastChordOfBars(Constraint):
     """The piece comes to rest on a chord: all notes that sound belong to it, and one begins.
 
     Earlier notes that are not among `lowest` end when it begins. Without kept parts its notes last
-    for half of the bar or longer, and none begins in the second half; the probability of such notes
-    is added to that of the next part and of the end, as in `EndBy`. With kept parts, their notes
-    stay as they are.
+    for a third of the bar or longer, and none begins in the second half; the probability of such
+    notes is added to that of the next part and of the end, as in `EndBy`. With kept parts, their
+    notes stay as they are.
 
     Args:
         start: grid step at which the chord begins; NEVER: there is none. [B]
@@ -164,10 +164,10 @@ class LastChordOfBars(Constraint):
         if self.targets is not None:
             return self._below_kept(state, memory, mask)
         mask[:, slices["EOS"]] = self._may_be_last[state.last][:, None] | ~is_last
-        half = (state.bar_end - state.bar_start)[:, None] / 2
-        shortest = np.where(self._lengths <= half, self._lengths, 0).max(axis=1, keepdims=True)
-        mask[:, slices["Duration"]] &= (self._lengths >= shortest) | ~is_last
-        mask[:, slices["Beat"]] = (self.grammar.ranks["Beat"] <= half) | ~is_last
+        bar = (state.bar_end - state.bar_start)[:, None]
+        short = np.where(self._lengths <= bar / 3, self._lengths, 0).max(axis=1, keepdims=True)
+        mask[:, slices["Duration"]] &= (self._lengths >= short) | ~is_last
+        mask[:, slices["Beat"]] = (self.grammar.ranks["Beat"] <= bar / 2) | ~is_last
         return mask
 
     def _above_root(self, state: BarState, memory: IntArray) -> BoolArray:

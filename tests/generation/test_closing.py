@@ -150,8 +150,8 @@ def test_notes_that_do_not_stay_end_when_the_last_chord_begins():
         assert (grammar.durations[mask] / grammar.unit).max() == longest
 
 
-def test_notes_of_the_last_chord_last_for_half_of_the_bar():
-    for signature, shortest in (("4/4", 24), ("3/4", 18), ("7/8", 21)):
+def test_notes_of_the_last_chord_last_for_a_third_of_the_bar():
+    for signature, shortest in (("4/4", 16), ("3/4", 12), ("5/4", 20)):
         row = [f"Bar_{signature}", "Key_0", "Part_Voice", "Beat_0", "Pitch_72"]
         grammar, state = after(row, tokenizer=SONGS)
         constraint = LastChordOfBars(grammar, np.array([0]), last_pitches(C_MAJOR, SONGS.pitches))
