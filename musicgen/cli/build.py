@@ -108,6 +108,9 @@ def build_music(cfg: DictConfig) -> tuple[Tokenizer, Transformer, MusicDataModul
     tokenizer: Tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     sizes = {"vocab_size": len(tokenizer.vocabulary), "match_classes": match_classes(tokenizer)}
     coordinates = Coordinates(tokenizer)
+    if cfg.model.get("musical_key") and "key" not in coordinates.names:
+        expected = "expected false, or tokens with keys, such as those of tokenizer=songs"
+        raise ParameterError("model.musical_key", True, expected)
     model: Transformer = instantiate(cfg.model, **sizes, coordinates=coordinates.of)
     with parameter_of("model.position"):
         coordinates.check(model.coordinate_names)

@@ -74,6 +74,10 @@ ERRORS = {
         ["train.py", "tokenizer=groove2groove", "model.position.coordinates=[index,chord]"],
         ["error: model.position.coordinates=chord: expected some of index, time, bar, beat, pitch"],
     ),
+    "no keys": (
+        ["train.py", "model.musical_key=true"],
+        ["error: model.musical_key=True: expected false, or tokens with keys"],
+    ),
     "positions too few": (
         ["train.py", *TINY, "position=learnable", "model.position.max_length=8"],
         ["max_length=8: expected more than position 63; train with a larger max_length"],
