@@ -27,12 +27,14 @@ def check_compatible(
     span: Callable[..., GaussianSpan] | None = None,
     *,
     causal: bool = True,
+    norm: str = "layer",
 ) -> Site:
     """Return the site at which the encoding will act: its `site`, or the default of the pair.
 
     Args:
         position, attention, span: classes, or partials of them, as in the configuration.
         causal: whether the model is causal.
+        norm: see `LayerSettings`.
 
     Raises:
         UserError: they are not compatible. The message lists the compatible classes among all that
@@ -45,6 +47,8 @@ def check_compatible(
     if not causal and decay != "none":
         expected = "expected none with causal=false, as decay needs a direction"
         raise ParameterError("attention.decay", decay, expected)
+    if causal and norm == "batch":  # a token would depend on later ones
+        raise ParameterError("norm", norm, "expected layer with causal=true")
     if span is not None and not kind.supports_span:
         raise UserError(
             f"span={_name_of(span)} limits which keys a query sees, but attention={name} sums over "

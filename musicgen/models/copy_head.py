@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from musicgen.errors import parameter_of
 from musicgen.models.copy_attention import (
     EMPTY,
     HIDDEN,
@@ -29,7 +30,7 @@ from musicgen.models.copy_attention import (
 )
 from musicgen.models.layer import ShortConvolution
 from musicgen.position.base import at_least_fp32
-from musicgen.validation import check_choice, check_int
+from musicgen.validation import check_choice, check_int, check_settings
 
 _SCALE = 15.0  # factor on the cosine of query and key in the scores
 _NUM_TAPS = 16  # tokens in the short convolution over token embeddings
@@ -351,3 +352,13 @@ class CopyHead(nn.Module):
         matches = torch.zeros_like(empty).index_copy(1, slots, lengths[:, key_index])
         last_key, last_bar = k[:, :, -1].clone(), bars[:, -1].clone()
         return CopyState(keys, key_bars, successors, last_key, last_bar, embedded, matches)
+
+
+def build_copy_head(
+    settings: Mapping[str, Any], dim: int, vocab_size: int, classes: Sequence[int] | None
+) -> CopyHead:
+    """Return a copy head with the settings of `model.copy`; they are named if they are invalid."""
+    build = partial(CopyHead, dim, vocab_size, classes=classes)
+    check_settings("copy", settings, build)
+    with parameter_of("copy"):
+        return build(**settings)

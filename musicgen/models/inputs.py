@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from musicgen.errors import ParameterError, UserError, parameter_of
-from musicgen.validation import check_int
+from musicgen.validation import check_float, check_int
 
 NUM_KEYS = 24  # major and minor
 
@@ -78,11 +78,11 @@ def find_positions(
     names: Sequence[str],
     compute: Callable[..., Any] | None,
 ) -> Tensor:
-    """Return the positions of tokens where none are given: [1|B, L, P].
+    """Return the positions of tokens, found where too few are given: [1|B, L, P].
 
     Args:
         tokens: [B, L].
-        positions: given ones that have fewer coordinates than the model reads, or None.
+        positions: the given ones, [1|B, L, P], or None.
         start: number of tokens before these, [B]; None: they begin their sequences.
         number: of the coordinates that the model reads.
         names: of these coordinates.
@@ -91,6 +91,8 @@ def find_positions(
     Raises:
         UserError: coordinates are missing, and cannot be computed.
     """
+    if positions is not None and positions.shape[-1] >= number:
+        return positions
     if positions is None and number == 1:
         indices = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
         return indices if start is None else indices + start[:, None, None]
@@ -194,6 +196,7 @@ def build_class_token(head: Any, dim: int, causal: bool) -> nn.Parameter | None:
 
 def draw_weights(model: nn.Module, std: float) -> None:
     """Initialise the weights of linear layers and embeddings at random, and biases as zero."""
+    check_float("init_std", std)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=std)

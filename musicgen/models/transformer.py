@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from musicgen.attention import Attention, AttentionMask, GaussianSpan
-from musicgen.errors import ParameterError, parameter_of
+from musicgen.errors import ParameterError
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_attention import CopySettings, CopyState
-from musicgen.models.copy_head import CopyHead
+from musicgen.models.copy_head import CopyHead, build_copy_head
 from musicgen.models.inputs import (
     MusicalKeyEmbedding,
     SequenceHead,
@@ -38,7 +38,7 @@ from musicgen.models.outputs import attention_matrices, hidden_states
 from musicgen.models.state import ModelState
 from musicgen.position import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey
-from musicgen.validation import check_bool, check_float, check_int, check_settings
+from musicgen.validation import check_bool, check_int
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -115,15 +115,12 @@ class Transformer(nn.Module):
         super().__init__()
         settings = LayerSettings(**layer)
         check_int("num_layers", num_layers, maximum=1000)
-        check_float("init_std", init_std)
-        check_bool("causal", causal)
-        check_bool("tie_embeddings", tie_embeddings)
-        check_bool("musical_key", musical_key)
-        if causal and settings.norm == "batch":  # a token would depend on later ones
-            raise ParameterError("norm", settings.norm, "expected layer with causal=true")
+        switches = {"causal": causal, "tie_embeddings": tie_embeddings, "musical_key": musical_key}
+        for name, value in switches.items():
+            check_bool(name, value)
         if tie_embeddings and (head is not None or vocab_size is None):
             raise ParameterError("tie_embeddings", True, "expected false with this head or input")
-        site = check_compatible(position, attention, span, causal=causal)
+        site = check_compatible(position, attention, span, causal=causal, norm=settings.norm)
         self.dim, self.causal, self.recompute = settings.dim, causal, False
         self.inputs = build_inputs(
             vocab_size, self.dim, input_dim=input_dim, lags=lags, cycles=cycles, causal=causal
@@ -145,8 +142,7 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(settings.dropout)
         self.head = build_head(head, self.dim, vocab_size if num_outputs is None else num_outputs)
         self.class_token = build_class_token(self.head, self.dim, self.causal)
-        no_scale = tie_embeddings or vocab_size is None
-        self.embedding_scale = 1.0 if no_scale else math.sqrt(self.dim)
+        self.embedding_scale = 1.0 if tie_embeddings or vocab_size is None else math.sqrt(self.dim)
         if tie_embeddings:
             self.head.weight = self.embedding.weight
         draw_weights(self, init_std)
@@ -170,10 +166,7 @@ class Transformer(nn.Module):
             expected = "expected null: only a causal model of tokens predicts the next one"
             raise ParameterError("copy", dict(settings), expected)
         sizes = self.dim, self.embedding.num_embeddings
-        build = partial(CopyHead, *sizes, classes=self.match_classes)
-        check_settings("copy", settings, build)
-        with parameter_of("copy"):
-            self.copy_head = build(**settings)
+        self.copy_head = build_copy_head(settings, *sizes, self.match_classes)
         self.copy_column = self._column_of(self.copy_head.coordinate)
 
     def _column_of(self, name: str) -> int:
@@ -397,8 +390,6 @@ class Transformer(nn.Module):
         self, tokens: Tensor, positions: Tensor | None, state: ModelState | None
     ) -> Tensor:
         """Return `positions`, or what they are by default (see `hidden`): [1|B, L, P]."""
-        if positions is not None and positions.shape[-1] >= self.num_position_columns:
-            return positions
         start = None if state is None else state.length
         number, names = self.num_position_columns, self.coordinate_names
         return find_positions(tokens, positions, start, number, names, self.coordinates)

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musicgen.midi import pitched_notes
-from musicgen.midi.score import is_line
 from musicgen.tokenization.bar_grammar import BarGrammar, BarState, SongsGrammar
+from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.closing import (
     BASS,
     MIDDLE,
     LastChordOfBars,
     last_pitches,
     last_tonic,
+    top_line,
 )
 from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray
@@ -341,10 +341,10 @@ class LowestPitches(Constraint):
 
 
 def bar_constraints(
+    tokenizer: InBars,
     grammar: BarGrammar,
     request: Any,
     prompts: Sequence[Any],
-    pitches: range,
     own: Sequence[Constraint],
     targets: BoolArray | None = None,
 ) -> list[Constraint]:
@@ -352,24 +352,21 @@ def bar_constraints(
 
     Args:
         request, prompts: see `Tokenizer.constraints`.
-        pitches: the MIDI pitches of the vocabulary.
         own: the tokenizer's own ones.
         targets: the parts that are written; None: all. [B, num_parts]
     """
-    constraints = [*own]
+    constraints, pitches = [*own], tokenizer.pitches
     is_whole = request.piece.is_whole_piece
     rests = [last_tonic(request, prompt, prompt.bar_length) for prompt in prompts]
     if any(rest.step < NEVER for rest in rests):
         starts, keys = np.array([rest.step for rest in rests]), [rest.key for rest in rests]
-        lines = np.array([[is_line(pitched_notes(prompt.score))] for prompt in prompts])
-        lines &= not is_whole  # a tune alone ends on the tonic
-        roots = last_pitches(keys, pitches, below=pitches.stop)
-        chord, lowest = (
-            np.where(lines, roots, last_pitches(keys, pitches, below))
-            for below in (BASS, pitches.stop if is_whole else MIDDLE)
+        lines = np.array([top_line(tokenizer, prompt.score) for prompt in prompts])
+        chord, roots, lowest = (
+            last_pitches(keys, pitches, below)
+            for below in (BASS, pitches.stop, pitches.stop if is_whole else MIDDLE)
         )
-        kept_targets = targets if is_whole else None
-        last = LastChordOfBars(grammar, starts, chord, roots, lowest, kept_targets)
+        tunes, kept_targets = (None, targets) if is_whole else (lines, None)
+        last = LastChordOfBars(grammar, starts, chord, roots, lowest, tunes, kept_targets)
         constraints.insert(int(is_whole), last)  # kept parts have priority
     if request.decoding.fix_tempo:
         constraints.append(FixedTempo(grammar))

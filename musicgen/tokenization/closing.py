@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musicgen.midi import TICKS_PER_BEAT, pitched_notes
+from musicgen.midi import TICKS_PER_BEAT, NoteArray, Score, pitched_notes
 from musicgen.midi.key import Key, final_key, named_key
+from musicgen.midi.score import is_line, join_notes
 from musicgen.tokenization.bar_grammar import BarGrammar, BarState
 from musicgen.tokenization.chords import ROOTS, chord_index
 from musicgen.tokenization.constraints import ROOT, TRIAD, Constraint, tonic_pitches
@@ -119,19 +120,35 @@ def last_pitches(keys: Sequence[Key | None], pitches: range, below: int = BASS) 
     return np.where(np.array(pitches) < below, roots, triads)
 
 
+def top_line(tokenizer: Any, score: Score) -> BoolArray:
+    """Return which part is the tune: the highest one, if it is a line. [num_parts]"""
+    found = np.zeros(len(tokenizer.places), bool)
+    roles = tokenizer.find_tracks(score.tracks)
+    notes: dict[int, list[NoteArray]] = {}
+    for track, role in zip(score.tracks, roles, strict=True):
+        if role is not None and not track.is_drum and len(track.notes):
+            notes.setdefault(role, []).append(track.notes)
+    parts = {role: join_notes(of_part) for role, of_part in notes.items()}
+    if parts:
+        highest = max(parts, key=lambda role: float(parts[role]["pitch"].mean()))
+        found[highest] = is_line(parts[highest])
+    return found
+
+
 class LastChordOfBars(Constraint):
     """The piece comes to rest on a chord: all notes that sound belong to it, and one begins.
 
     Earlier notes that are not among `lowest` end when it begins. Without kept parts its notes last
-    for a third of the bar or longer, and none begins in the second half; the probability of such
-    notes is added to that of the next part and of the end, as in `EndBy`. With kept parts, their
-    notes stay as they are.
+    for a third of the bar or longer, the tune ends on the root, and no note begins in the second
+    half; the probability of such notes is added to that of the next part and of the end, as in
+    `EndBy`. With kept parts, their notes stay as they are.
 
     Args:
         start: grid step at which the chord begins; NEVER: there is none. [B]
         chord: the pitches of the vocabulary that belong to the chord. [B, num_pitches]
         roots: those of its root. [B, num_pitches]
         lowest: those that may begin without a tonic below them. [B, num_pitches]
+        tunes: the parts that end on the root; None: none does. [B, num_parts]
         targets: the parts that are written below kept ones; None: no part is kept. [B, num_parts]
     """
 
@@ -142,23 +159,31 @@ class LastChordOfBars(Constraint):
         chord: BoolArray,
         roots: BoolArray | None = None,
         lowest: BoolArray | None = None,
+        tunes: BoolArray | None = None,
         targets: BoolArray | None = None,
     ) -> None:
         self.grammar, self.first, self.chord, self.targets = grammar, start, chord, targets
         self.roots = chord if roots is None else roots
         self.lowest = chord if lowest is None else lowest
+        no_tune = np.zeros((len(start), len(grammar.is_drum)), bool)
+        self.tunes = no_tune if tunes is None else tunes
         self._may_be_last = grammar.of_families("Duration", "Drum")
         self._lengths = grammar.durations / grammar.unit  # in grid steps
         self._is_beat = grammar.of_families("Beat")
         self._ends_part = grammar.of_families("Part", "EOS")
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        start, chord, slices = self.first[memory, None], self.chord[memory], self.grammar.slices
+        start, slices = self.first[memory, None], self.grammar.slices
         is_last = state.time[:, None] >= start
+        is_tune = self.tunes[memory, np.maximum(state.part, 0), None]
+        chord, lowest = (
+            np.where(is_tune, self.roots[memory], each[memory])
+            for each in (self.chord, self.lowest)
+        )
         mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
         mask[:, slices["Pitch"]] = chord & self._above_root(state, memory) | ~is_last
         pitch = np.clip(state.pitch, 0, chord.shape[1] - 1)
-        may_go_on = np.take_along_axis(self.lowest[memory], pitch[:, None], axis=1)
+        may_go_on = np.take_along_axis(lowest, pitch[:, None], axis=1)
         ends = state.time[:, None] + self._lengths
         mask[:, slices["Duration"]] = may_go_on | (ends <= start) | is_last
         if self.targets is not None:

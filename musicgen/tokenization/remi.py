@@ -88,7 +88,7 @@ class REMI(InBars):
     def constraints(self, request: Any, prompts: Sequence[Any]) -> list[Constraint]:
         grammar = self.grammar()
         chords = REMIChords(grammar, [request.progression(prompt) for prompt in prompts])
-        return bar_constraints(grammar, request, prompts, self.pitches, [chords])
+        return bar_constraints(self, grammar, request, prompts, [chords])
 
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else 0

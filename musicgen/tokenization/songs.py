@@ -182,7 +182,7 @@ class Songs(PartOrders):
             own.append(FixedKey(grammar))
         if self.phrases and not is_whole:
             own.append(PlannedEnds(grammar, [request.planned_ends(prompt) for prompt in prompts]))
-        return bar_constraints(grammar, request, prompts, self.pitches, own, targets)
+        return bar_constraints(self, grammar, request, prompts, own, targets)
 
     def times(self, tokens: IntArray) -> IntArray:
         """Return the grid step of each id, see `InBars.times`. [L] -> [L]

@@ -1,5 +1,6 @@
 """Where music ends, by numbers: masks, the last chord, and where it begins."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from musicgen.generation.constraints import Begin, EndBy, NoEarlyEnd, end_constraints
+from musicgen.midi import Score
 from musicgen.midi.key import Key
 from musicgen.tokenization.chords import chord_index
 from musicgen.tokenization.closing import (
@@ -15,6 +17,7 @@ from musicgen.tokenization.closing import (
     last_chord,
     last_pitches,
     last_tonic,
+    top_line,
 )
 from musicgen.tokenization.grammar import NEVER
 from tests.generation.builders import TOKENIZERS
@@ -158,6 +161,31 @@ def test_notes_of_the_last_chord_last_for_a_third_of_the_bar():
         mask = constraint.allowed(state, ONE) & grammar.allowed(state).numpy()
         lengths = grammar.durations[mask[0, grammar.slices["Duration"]]] / grammar.unit
         assert lengths.min() == shortest
+
+
+def test_the_highest_part_is_the_tune_if_it_is_a_line():
+    voice, piano = tune(72, 74, 76).tracks[0], tune(48, 52, 55).tracks[0]
+    voice, piano = replace(voice, name="Voice"), replace(piano, name="Piano", program=0)
+    parts = [part["name"] for part in SONGS.parts]
+    for tracks, expected in (
+        ([voice, piano], ["Voice"]),
+        ([replace(voice, notes=np.append(voice.notes, voice.notes)), piano], []),  # chords
+        ([], []),
+    ):
+        found = top_line(SONGS, Score(480, tracks))
+        assert [parts[i] for i in np.flatnonzero(found)] == expected
+
+
+def test_the_tune_alone_ends_on_the_root():
+    grammar = SONGS.grammar()
+    chord, roots = (last_pitches(C_MAJOR, SONGS.pitches, x) for x in (48, 200))
+    tunes = np.array([[part["name"] == "Voice" for part in SONGS.parts] + [False]])
+    tunes = tunes[:, : len(grammar.is_drum)]
+    constraint = LastChordOfBars(grammar, np.array([0]), chord, roots, tunes=tunes)
+    for part, degrees in (("Voice", {0}), ("Piano", {0, 4, 7})):
+        _, state = after(["Bar_4/4", "Key_0", f"Part_{part}", "Beat_0"], tokenizer=SONGS)
+        pitches = names(constraint.allowed(state, ONE)[0], "Pitch", SONGS)
+        assert {int(pitch) % 12 for pitch in pitches} == degrees
 
 
 def test_the_end_comes_after_a_note_of_the_last_chord():

@@ -102,7 +102,7 @@ def test_a_third_below_the_middle_is_not_held_into_the_last_chord():
 def test_notes_do_not_pile_up_at_the_end_and_the_last_chord_is_the_tonic():
     model = musicgen.load("songs-small")
     options = {"prompt_bars": 4, "bars": 1, "ending": "close", "batch_size": 48}
-    pieces = model.generate("example.mid", num_samples=48, seed=1, **options)
+    pieces = model.generate("example.mid", num_samples=48, seed=2, **options)
     # Most of them pile up if the mask shares the probability among notes.
     assert sum(map(has_pile, pieces)) <= 1
     assert all(ends_on_tonic(piece.score, final_key(piece.prompt.score)) for piece in pieces)
