@@ -50,8 +50,8 @@ def planned_bytes(
     dropout: float = 0.1,
     residual: torch.dtype = torch.float32,
     whole: bool = True,
-) -> Counter[str]:
-    """Return the bytes of a step, of matrix products and our kernels, and of all other kernels."""
+) -> dict[str, float]:
+    """Return the bytes of a step in activations: of products and our kernels, and of all others."""
     settings = {"num_layers": layers, "dropout": dropout, "attention.backend": backend}
     overrides = [f"model.{name}={value}" for name, value in settings.items()]
     with initialize_config_dir(str(CONF), version_base=None):
@@ -88,18 +88,18 @@ def planned_bytes(
         with torch.autocast("cpu", torch.bfloat16):
             out, _ = compiled(tokens, noise=noise)
         out.sum().backward()
-    return total
+    activation = BATCH * LENGTH * model.dim * torch.bfloat16.itemsize
+    return {kind: number / activation for kind, number in total.items()}
 
 
 def main() -> None:
     args = measure.arguments(__doc__.splitlines()[0])
     rows = []
-    unit = BATCH * LENGTH * 512 * 2
     for backend in ("auto", "triton"):
         for name, variant in VARIANTS.items():
             one, two = (planned_bytes(layers, backend, **variant) for layers in (1, 2))
             row: dict[str, Any] = {"backend": backend, "variant": name}
-            row |= {kind: round((two[kind] - one[kind]) / unit, 1) for kind in one}
+            row |= {kind: round(two[kind] - one[kind], 1) for kind in one}
             rows.append(row)
             print(row, flush=True)
     measure.write_results(__file__, {"rows": rows}, args)

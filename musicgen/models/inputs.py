@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.validation import check_float, check_int
 
-NUM_KEYS = 24  # major and minor
+_NUM_MUSICAL_KEYS = 24  # major and minor
 
 
 def build_inputs(
@@ -152,7 +152,7 @@ class MusicalKeyEmbedding(nn.Embedding):
     """
 
     def __init__(self, column: int, dim: int) -> None:
-        super().__init__(1 + NUM_KEYS, dim)
+        super().__init__(1 + _NUM_MUSICAL_KEYS, dim)
         self.column = column
 
     def read(self, positions: Tensor, recent: Tensor | None) -> Tensor:

@@ -115,9 +115,9 @@ class Transformer(nn.Module):
         super().__init__()
         settings = LayerSettings(**layer)
         check_int("num_layers", num_layers, maximum=1000)
-        switches = {"causal": causal, "tie_embeddings": tie_embeddings, "musical_key": musical_key}
-        for name, value in switches.items():
-            check_bool(name, value)
+        check_bool("causal", causal)
+        check_bool("tie_embeddings", tie_embeddings)
+        check_bool("musical_key", musical_key)
         if tie_embeddings and (head is not None or vocab_size is None):
             raise ParameterError("tie_embeddings", True, "expected false with this head or input")
         site = check_compatible(position, attention, span, causal=causal, norm=settings.norm)
