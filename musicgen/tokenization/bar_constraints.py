@@ -12,6 +12,7 @@ from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.closing import (
     BASS,
     MIDDLE,
+    LastChordInRange,
     LastChordOfBars,
     last_pitches,
     last_tonic,
@@ -361,13 +362,16 @@ def bar_constraints(
     if any(rest.step < NEVER for rest in rests):
         starts, keys = np.array([rest.step for rest in rests]), [rest.key for rest in rests]
         lines = np.array([top_line(tokenizer, prompt.score) for prompt in prompts])
-        chord, roots, lowest = (
-            last_pitches(keys, pitches, below)
-            for below in (BASS, pitches.stop, pitches.stop if is_whole else MIDDLE)
+        roots, chord, lowest = (
+            last_pitches(keys, pitches, below)[:, None]
+            for below in (pitches.stop, BASS, pitches.stop if is_whole else MIDDLE)
         )
-        tunes, kept_targets = (None, targets) if is_whole else (lines, None)
-        last = LastChordOfBars(grammar, starts, chord, roots, lowest, tunes, kept_targets)
-        constraints.insert(int(is_whole), last)  # kept parts have priority
+        is_tune = (lines & (not is_whole))[..., None]
+        chord, lowest = (np.where(is_tune, roots, each) for each in (chord, lowest))
+        kept_targets = targets if is_whole else None
+        last = LastChordOfBars(grammar, starts, roots[:, 0], chord, lowest, kept_targets)
+        at = int(is_whole)  # kept parts have priority
+        constraints[at:at] = [last, LastChordInRange(grammar, starts)]
     if request.decoding.fix_tempo:
         constraints.append(FixedTempo(grammar))
     if request.decoding.fix_time_signature and not is_whole:

@@ -21,9 +21,9 @@ BASS = 48
 MIDDLE = 60
 """Other notes of the chord below C4 begin only above a tonic that sounds: no C/E."""
 
-
 DOMINANT = 7
 """Semitones from the tonic up to the root of its dominant chord."""
+WHOLE_TONE, OCTAVE = 2, 12
 
 
 class LastTonic(NamedTuple):
@@ -139,16 +139,15 @@ class LastChordOfBars(Constraint):
     """The piece comes to rest on a chord: all notes that sound belong to it, and one begins.
 
     Earlier notes that are not among `lowest` end when it begins. Without kept parts its notes last
-    for a third of the bar or longer, the tune ends on the root, and no note begins in the second
-    half; the probability of such notes is added to that of the next part and of the end, as in
-    `EndBy`. With kept parts, their notes stay as they are.
+    for a third of the bar or longer, and none begins in the second half; the probability of such
+    notes is added to that of the next part and of the end, as in `EndBy`. With kept parts, their
+    notes stay as they are.
 
     Args:
         start: grid step at which the chord begins; NEVER: there is none. [B]
-        chord: the pitches of the vocabulary that belong to the chord. [B, num_pitches]
-        roots: those of its root. [B, num_pitches]
-        lowest: those that may begin without a tonic below them. [B, num_pitches]
-        tunes: the parts that end on the root; None: none does. [B, num_parts]
+        roots: the pitches of the vocabulary that are its root. [B, num_pitches]
+        chord: those of which each part may choose. [B, num_parts, num_pitches]
+        lowest: those that may begin without a tonic below them. [B, num_parts, num_pitches]
         targets: the parts that are written below kept ones; None: no part is kept. [B, num_parts]
     """
 
@@ -156,17 +155,13 @@ class LastChordOfBars(Constraint):
         self,
         grammar: BarGrammar,
         start: IntArray,
+        roots: BoolArray,
         chord: BoolArray,
-        roots: BoolArray | None = None,
-        lowest: BoolArray | None = None,
-        tunes: BoolArray | None = None,
+        lowest: BoolArray,
         targets: BoolArray | None = None,
     ) -> None:
-        self.grammar, self.first, self.chord, self.targets = grammar, start, chord, targets
-        self.roots = chord if roots is None else roots
-        self.lowest = chord if lowest is None else lowest
-        no_tune = np.zeros((len(start), len(grammar.is_drum)), bool)
-        self.tunes = no_tune if tunes is None else tunes
+        self.grammar, self.first, self.roots, self.targets = grammar, start, roots, targets
+        self.chord, self.lowest = chord, lowest
         self._may_be_last = grammar.of_families("Duration", "Drum")
         self._lengths = grammar.durations / grammar.unit  # in grid steps
         self._is_beat = grammar.of_families("Beat")
@@ -174,14 +169,10 @@ class LastChordOfBars(Constraint):
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
         start, slices = self.first[memory, None], self.grammar.slices
-        is_last = state.time[:, None] >= start
-        is_tune = self.tunes[memory, np.maximum(state.part, 0), None]
-        chord, lowest = (
-            np.where(is_tune, self.roots[memory], each[memory])
-            for each in (self.chord, self.lowest)
-        )
+        is_last, part = state.time[:, None] >= start, np.maximum(state.part, 0)
+        chord, lowest = self.chord[memory, part], self.lowest[memory, part]
         mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
-        mask[:, slices["Pitch"]] = chord & self._above_root(state, memory) | ~is_last
+        mask[:, slices["Pitch"]] = chord & self._above_root(state, memory, lowest) | ~is_last
         pitch = np.clip(state.pitch, 0, chord.shape[1] - 1)
         may_go_on = np.take_along_axis(lowest, pitch[:, None], axis=1)
         ends = state.time[:, None] + self._lengths
@@ -195,9 +186,8 @@ class LastChordOfBars(Constraint):
         mask[:, slices["Beat"]] = (self.grammar.ranks["Beat"] <= bar / 2) | ~is_last
         return mask
 
-    def _above_root(self, state: BarState, memory: IntArray) -> BoolArray:
+    def _above_root(self, state: BarState, memory: IntArray, lowest: BoolArray) -> BoolArray:
         """Return the pitches that may begin above the notes that sound. [B, num_pitches]"""
-        lowest = self.lowest[memory]
         sounding = state.ends.reshape(len(memory), -1, lowest.shape[1]).max(axis=1)
         is_root = (sounding > state.time[:, None] * self.grammar.unit) & self.roots[memory]
         return lowest | np.logical_or.accumulate(is_root, axis=1)
@@ -225,3 +215,31 @@ class LastChordOfBars(Constraint):
         late, end = (logits.masked_fill(~x, -torch.inf).logsumexp(1) for x in (is_late, ends))
         more = torch.where(end.isfinite(), torch.logaddexp(end, late) - end, 0.0)
         return torch.where(ends, logits + more[:, None], logits)
+
+
+class LastChordInRange(Constraint):
+    """In the last chord each part stays within a whole tone of the range that it has had so far.
+
+    The range is an octave or more, so that the root is in it; a part without notes so far has any.
+
+    Args:
+        start: grid step at which the chord begins; NEVER: there is none. [B]
+    """
+
+    def __init__(self, grammar: BarGrammar, start: IntArray) -> None:
+        self.grammar, self.first = grammar, start
+
+    def allowed(self, state: BarState, memory: IntArray) -> BoolArray | None:
+        is_last = state.time >= self.first[memory]
+        if not is_last.any():
+            return None
+        pitches = self.grammar.ranks["Pitch"]
+        ends = state.ends.reshape(len(memory), -1, len(pitches))  # 0: it has not sounded yet
+        sounded = ends[np.arange(len(memory)), np.maximum(state.part, 0)] > 0
+        low = sounded.argmax(axis=1)[:, None] - WHOLE_TONE
+        high = len(pitches) - 1 - sounded[:, ::-1].argmax(axis=1)[:, None] + WHOLE_TONE
+        is_near = (pitches >= low) & (pitches <= np.maximum(high, low + OCTAVE - 1))
+        is_free = ~is_last | ~sounded.any(axis=1)
+        mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
+        mask[:, self.grammar.slices["Pitch"]] = is_near | is_free[:, None]
+        return mask

@@ -149,9 +149,9 @@ class Groove2Groove(Tokenizer):
             constraints.append(LimitedDurations(grammar, longest))
         if request.piece.is_closed or request.piece.tonic is not None:
             rests = [asked_tonic(request, prompt, prompt.bar_length) for prompt in prompts]
-            halves = np.array([prompt.bar_length // 2 for prompt in prompts])
+            thirds = np.array([prompt.bar_length // 3 for prompt in prompts])
             voices = last_voices(self.instruments, rests, targets)
-            constraints.insert(0, LastChordOfGroove(grammar, rests, halves, voices))
+            constraints.insert(0, LastChordOfGroove(grammar, rests, thirds, voices))
         return constraints
 
     def find_track(self, track: Track) -> int | None:

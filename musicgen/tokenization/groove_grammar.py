@@ -199,31 +199,34 @@ class LimitedDurations(Constraint):
 class LastChordOfGroove(Constraint):
     """The last bar comes to rest on a chord, which begins with the bar.
 
-    Notes outside the chord end there, and no note begins in the second half of the bar.
+    Notes outside the chord end there. Its notes begin in the first third of the bar, and are held
+    for the second third, unless they have their longest duration before.
 
     Args:
         rests: grid step at which each chord begins, and its key. [B]
-        halves: grid steps in half of the bar. [B]
-        voices: the voices of the chord, and those of which one must sound. [2, B, num_voices]
+        thirds: grid steps in a third of the bar. [B]
+        voices: those of the chord, those of which one must sound, and those that are held.
+            [3, B, num_voices]
     """
 
     def __init__(
         self,
         grammar: GrooveGrammar,
         rests: Sequence[LastTonic],
-        halves: IntArray,
+        thirds: IntArray,
         voices: BoolArray,
     ) -> None:
         self.grammar = grammar
         self.first = np.array([rest.step for rest in rests])
-        self.halves = halves
-        self.chord, self.must_sound = voices
+        self.thirds = thirds
+        self.chord, self.must_sound, self.held = voices
 
     def allowed(self, state: GrooveState, memory: IntArray) -> BoolArray:
         grammar, num_voices = self.grammar, self.grammar.num_voices
         chord, must = self.chord[memory], self.must_sound[memory]
         time, start = state.time[:, None], self.first[memory, None]
-        is_last, half = time >= start, start + self.halves[memory, None]
+        is_last, onset_end = time >= start, start + self.thirds[memory, None]
+        hold_end = onset_end + self.thirds[memory, None]
         voices, sounding = np.arange(num_voices), state.ends != 0
         outside = sounding & ~chord & is_last
         must_end = outside.any(axis=1, keepdims=True)
@@ -232,15 +235,22 @@ class LastChordOfGroove(Constraint):
         must_begin = is_last & must.any(axis=1, keepdims=True)
         must_begin &= ~(must & sounding).any(axis=1, keepdims=True) & (time == start)
         last_must = num_voices - 1 - must[:, ::-1].argmax(axis=1)[:, None]
+        held = self.held[memory]
+        may_end = ~held | (state.ends <= time) | (time >= hold_end) | ~is_last
 
         mask = np.ones((len(memory), len(grammar.vocabulary)), bool)
         on, off, shift = (mask[:, grammar.slices[x]] for x in ("NoteOn", "NoteOff", "TimeShift"))
-        on &= ~is_last | chord & ~must_end & (time <= half)
+        on &= ~is_last | chord & ~must_end & (time <= onset_end)
         on &= ~must_begin | (voices <= last_must)
-        off &= ~must_end | (voices <= first_outside)
+        off &= ~must_end & may_end | must_end & (voices <= first_outside)
         arrival = time - time % STEPS_PER_BEAT + np.arange(1, shift.shape[1] + 1)
-        latest_onset = np.where(sounding.any(axis=1, keepdims=True), NEVER, half)
-        shift &= arrival <= np.where(is_last, latest_onset, start)
+        next_end = np.where(sounding, state.ends, NEVER).min(axis=1, keepdims=True)
+        # At the end of a shift, unless it is the longest one, a note may begin or end.
+        may_arrive = (arrival <= onset_end) | (arrival == next_end)
+        may_arrive |= (sounding & ~held).any(axis=1, keepdims=True)
+        may_arrive |= (arrival >= hold_end) & sounding.any(axis=1, keepdims=True)
+        may_arrive[:, -1] |= sounding.any(axis=1)
+        shift &= np.where(is_last, may_arrive, arrival <= start)
         shift &= ~(must_end | must_begin)
         mask[:, grammar.eos] = ~must_begin[:, 0]
         return mask
@@ -249,7 +259,7 @@ class LastChordOfGroove(Constraint):
 def last_voices(
     instruments: Sequence[Instrument], rests: Sequence[LastTonic], targets: BoolArray
 ) -> BoolArray:
-    """Return the voices of the last chords, and those of which one must sound.
+    """Return the voices of the last chords, those of which one must sound, and those that are held.
 
     The bass, and low notes of other instruments, are the tonic. It must sound in the bass, if
     that is written. Drums always belong to the chord.
@@ -259,7 +269,7 @@ def last_voices(
         targets: the instruments that are written. [B, num_instruments]
 
     Returns:
-        [2, B, num_voices].
+        [3, B, num_voices].
     """
     keys = [rest.key for rest in rests]
     triads = last_pitches(keys, range(NUM_KEYS))
@@ -272,4 +282,5 @@ def last_voices(
     must &= np.array([[key is not None] for key in keys])
     must_sound = must[:, :, None] & roots[:, None]
     shape = len(rests), len(instruments) * NUM_KEYS
-    return np.stack([chord.reshape(shape), must_sound.reshape(shape)])
+    held = np.broadcast_to(~is_drum[:, None], chord.shape)
+    return np.stack([each.reshape(shape) for each in (chord, must_sound, held)])

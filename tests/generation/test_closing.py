@@ -12,6 +12,7 @@ from musicgen.midi import Score
 from musicgen.midi.key import Key
 from musicgen.tokenization.chords import chord_index
 from musicgen.tokenization.closing import (
+    LastChordInRange,
     LastChordOfBars,
     LastTonic,
     last_chord,
@@ -109,20 +110,27 @@ def test_a_row_that_may_not_end_keeps_its_logits():
     assert float(found[0, grammar.eos]) == pytest.approx(np.log(1 + len(REMI.families["Bar"])))
 
 
-def remi_chord(start, **options):
-    """C major from a grid step on: pitches below 48 are C, below 60 only C may begin alone."""
-    chord, roots, lowest = (
-        last_pitches(C_MAJOR, REMI.pitches, 48),
-        last_pitches(C_MAJOR, REMI.pitches, 200),
-        last_pitches(C_MAJOR, REMI.pitches, 60),
-    )
-    return LastChordOfBars(REMI.grammar(), np.array([start]), chord, roots, lowest, **options)
+def c_major(tokenizer, start, tunes=(), targets=None, middle=60):
+    """C major from a grid step on: below 48 pitches are C, below `middle` only C begins alone."""
+    grammar, pitches = tokenizer.grammar(), tokenizer.pitches
+    roots, chord, lowest = (last_pitches(C_MAJOR, pitches, x)[:, None] for x in (200, 48, middle))
+    is_tune = part_mask(tokenizer, tunes)[..., None]
+    chord, lowest = (np.where(is_tune, roots, each) for each in (chord, lowest))
+    written = None if targets is None else part_mask(tokenizer, targets)
+    return LastChordOfBars(grammar, np.array([start]), roots[:, 0], chord, lowest, written)
+
+
+def part_mask(tokenizer, parts):
+    """Which parts have one of some names. [1, num_parts]"""
+    every = [part["name"] for part in getattr(tokenizer, "parts", [])]
+    number = len(tokenizer.grammar().is_drum)
+    return np.isin(np.array([*every, *[""] * number])[:number], [*parts])[None]
 
 
 def test_the_last_chord_begins_exactly_at_its_step():
     for start, is_last in ((9, False), (8, True)):
         _, state = after(["Bar", "Beat_8"])
-        mask = remi_chord(start).allowed(state, ONE)[0]
+        mask = c_major(REMI, start).allowed(state, ONE)[0]
         pitches = names(mask, "Pitch")
         assert ("61" not in pitches) == is_last
         if is_last:
@@ -140,7 +148,7 @@ def test_a_third_below_the_middle_needs_a_root_that_sounds(pitch, sounds):
     for duration, rings in ((8, True), (4, False)):
         name = [f"Pitch_{pitch}", "Velocity_64", f"Duration_{duration}"]
         _, state = after(["Bar", "Beat_4", *name, "Beat_8"])
-        found = names(remi_chord(8).allowed(state, ONE)[0], "Pitch")
+        found = names(c_major(REMI, 8).allowed(state, ONE)[0], "Pitch")
         assert ("52" in found) == (sounds and rings)
         assert "43" not in found  # below C3 only the root
 
@@ -149,7 +157,7 @@ def test_notes_that_do_not_stay_end_when_the_last_chord_begins():
     _, state = after(["Bar", "Beat_4", "Pitch_62", "Velocity_64"])
     grammar = REMI.grammar()
     for start, longest in ((8, 4), (7, 3)):
-        mask = remi_chord(start).allowed(state, ONE)[0, grammar.slices["Duration"]]
+        mask = c_major(REMI, start).allowed(state, ONE)[0, grammar.slices["Duration"]]
         assert (grammar.durations[mask] / grammar.unit).max() == longest
 
 
@@ -157,8 +165,7 @@ def test_notes_of_the_last_chord_last_for_a_third_of_the_bar():
     for signature, shortest in (("4/4", 16), ("3/4", 12), ("5/4", 20)):
         row = [f"Bar_{signature}", "Key_0", "Part_Voice", "Beat_0", "Pitch_72"]
         grammar, state = after(row, tokenizer=SONGS)
-        constraint = LastChordOfBars(grammar, np.array([0]), last_pitches(C_MAJOR, SONGS.pitches))
-        mask = constraint.allowed(state, ONE) & grammar.allowed(state).numpy()
+        mask = c_major(SONGS, 0).allowed(state, ONE) & grammar.allowed(state).numpy()
         lengths = grammar.durations[mask[0, grammar.slices["Duration"]]] / grammar.unit
         assert lengths.min() == shortest
 
@@ -177,15 +184,24 @@ def test_the_highest_part_is_the_tune_if_it_is_a_line():
 
 
 def test_the_tune_alone_ends_on_the_root():
-    grammar = SONGS.grammar()
-    chord, roots = (last_pitches(C_MAJOR, SONGS.pitches, x) for x in (48, 200))
-    tunes = np.array([[part["name"] == "Voice" for part in SONGS.parts] + [False]])
-    tunes = tunes[:, : len(grammar.is_drum)]
-    constraint = LastChordOfBars(grammar, np.array([0]), chord, roots, tunes=tunes)
+    constraint = c_major(SONGS, 0, tunes=["Voice"], middle=48)
     for part, degrees in (("Voice", {0}), ("Piano", {0, 4, 7})):
         _, state = after(["Bar_4/4", "Key_0", f"Part_{part}", "Beat_0"], tokenizer=SONGS)
         pitches = names(constraint.allowed(state, ONE)[0], "Pitch", SONGS)
         assert {int(pitch) % 12 for pitch in pitches} == degrees
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "highest"),
+    [(60, 84, 86), (62, 71, 73), (65, 66, 74)],
+)
+def test_the_last_chord_is_in_the_range_of_its_part(low, high, highest):
+    row = ["Bar_4/4", "Key_0", "Part_Piano", "Beat_0"]
+    row += [f"Pitch_{low}", "Duration_12", f"Pitch_{high}", "Duration_12", "Beat_12"]
+    grammar, state = after(row, tokenizer=SONGS)
+    mask = LastChordInRange(grammar, np.array([12])).allowed(state, ONE)
+    assert [*map(int, names(mask[0], "Pitch", SONGS))] == [*range(low - 2, highest + 1)]
+    assert LastChordInRange(grammar, np.array([13])).allowed(state, ONE) is None
 
 
 def test_the_end_comes_after_a_note_of_the_last_chord():
@@ -195,17 +211,14 @@ def test_the_end_comes_after_a_note_of_the_last_chord():
         (["Bar"], False),
     ):
         grammar, state = after(row)
-        assert remi_chord(0).allowed(state, ONE)[0, grammar.eos] == may
-        assert remi_chord(99).allowed(state, ONE)[0, grammar.eos]  # not the last chord
+        assert c_major(REMI, 0).allowed(state, ONE)[0, grammar.eos] == may
+        assert c_major(REMI, 99).allowed(state, ONE)[0, grammar.eos]  # not the last chord
 
 
 def below_kept(*row, start=0, targets=("Piano",)):
     """The mask after a row of Songs in which only some parts are written."""
     grammar, state = after(row, tokenizer=SONGS)
-    parts = [*(part["name"] for part in SONGS.parts), "Chords"]
-    written = np.array([[name in targets for name in parts[: len(grammar.is_drum)]]])
-    chord, roots = (last_pitches(C_MAJOR, SONGS.pitches, x) for x in (48, 200))
-    constraint = LastChordOfBars(grammar, np.array([start]), chord, roots, targets=written)
+    constraint = c_major(SONGS, start, targets=targets, middle=48)
     return grammar, constraint.allowed(state, ONE)[0]
 
 
@@ -241,7 +254,7 @@ def test_the_probability_of_late_notes_goes_to_the_end_in_the_last_bar_alone():
     logits[0, grammar.eos] = 1
     for limit, changes in ((16, True), (17, False)):
         narrow = EndBy(grammar, np.array([limit])).restrict(state)
-        constraint = remi_chord(0)
+        constraint = c_major(REMI, 0)
         allowed = grammar.allowed(narrow) & torch.from_numpy(constraint.allowed(narrow, ONE))
         found = constraint.redirect(narrow, logits, allowed)
         expected = np.log(np.e + 7) if changes else 1  # with the seven beats of the second half
