@@ -17,7 +17,6 @@ from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampling import SamplingParams
 from musicgen.models import CopySettings, ModelState, Transformer
-from musicgen.tokenization.augmentation import tritone
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.vocabulary import IntArray
@@ -25,6 +24,10 @@ from musicgen.tokenization.vocabulary import IntArray
 # Nats added to the log-probability of copies. A section that returns is like the first one, and
 # varied; with twice as many nats it is often the same note for note.
 RETURN, CONTRAST = 3.0, -6.0
+
+KEY_GUIDANCE = 1.5
+"""Scale of the guidance of new pieces by the key that is asked for. A larger one leads out of the
+scale of the key."""
 
 
 class Decoder:
@@ -132,19 +135,20 @@ class Decoder:
 
 
 class GuidedDecoder:
-    """A decoder with classifier-free guidance by the kept tokens.
+    """A decoder with classifier-free guidance by the kept tokens, or by the key of a new piece.
 
-    The model runs on the batch twice: after the prompts, and after negative prompts, whose kept
-    parts are transposed by a tritone in the bars to write.
+    The model runs on the batch twice: after the prompts, and after negative prompts, whose tokens
+    are others in the bars to write.
 
     Args:
         decoder: the model.
         scale: logits become negative + scale × (logits − negative).
+        negative: the id that a negative prompt has in place of each id, such as `tritone`. [V]
     """
 
-    def __init__(self, decoder: Decoder, scale: float) -> None:
+    def __init__(self, decoder: Decoder, scale: float, negative: IntArray) -> None:
         self.decoder, self.scale = decoder, scale
-        self._transposed = torch.from_numpy(tritone(decoder.tokenizer))
+        self._other = torch.from_numpy(negative)
 
     def prefill(self, prompts: Sequence[Prompt], index: Tensor) -> Tensor:
         """Return the guided logits [B, V] after the prompts at `index`, see `Decoder.prefill`."""
@@ -155,7 +159,7 @@ class GuidedDecoder:
     def step(self, tokens: Tensor, times: IntArray, allowed: Tensor) -> Tensor:
         """Return the guided logits [B, V] after one more token of each, see `Decoder.step`."""
         is_kept = allowed.sum(dim=1) == 1
-        negative = torch.where(is_kept, self._transposed[tokens], tokens)
+        negative = torch.where(is_kept, self._other[tokens], tokens)
         both = torch.cat([tokens, negative])
         return self._guided(self.decoder.step(both, np.tile(times, (2, 1)), allowed))
 
@@ -165,12 +169,12 @@ class GuidedDecoder:
         self.decoder.select(torch.cat([index, index + batch]))
 
     def _negative(self, prompt: Prompt) -> Prompt:
-        """Return a prompt whose kept tokens of the first bar to be written are transposed."""
+        """Return a prompt with the other tokens in the first bar to be written."""
         tokenizer = self.decoder.tokenizer
         is_new = tokenizer.times(prompt.tokens) >= prompt.end.step
         is_new[: tokenizer.future_length(prompt.tokens)] = False
-        transposed = self._transposed.numpy()[prompt.tokens]
-        return replace(prompt, tokens=np.where(is_new, transposed, prompt.tokens))
+        other = self._other.numpy()[prompt.tokens]
+        return replace(prompt, tokens=np.where(is_new, other, prompt.tokens))
 
     def _guided(self, logits: Tensor) -> Tensor:
         """Combine the logits of both halves of a batch. [2 B, V] -> [B, V]"""

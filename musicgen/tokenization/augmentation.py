@@ -216,3 +216,10 @@ def tritone(codec: Codec) -> IntArray:
     ranks = codec.pitch_ranks
     interval = np.where(2 * ranks > ranks.max(), -_TRITONE, _TRITONE)
     return np.arange(len(ranks)) + interval * (ranks >= 0)
+
+
+def relative_key(codec: Codec) -> IntArray:
+    """Return each id with its key, if it is one with a mode, changed to its relative key. [V]"""
+    table, keys = np.arange(len(codec.vocabulary)), codec.families["Key"]
+    table[keys] = keys.start + (np.arange(len(keys)) + _NUM_FIFTHS) % len(keys)
+    return table

@@ -1,11 +1,15 @@
+import numpy as np
 import pytest
 import torch
 
+import musicgen
 from musicgen.cli.generate import build_request
 from musicgen.errors import UserError
-from musicgen.generation.decoder import check_finite
+from musicgen.generation.decoder import KEY_GUIDANCE, check_finite
 from musicgen.generation.logits_processors import draw
+from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
+from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI
 from tests.generation.builders import music_model
 
@@ -139,3 +143,33 @@ def test_logits_of_a_diverged_model_are_reported(wrong):
     logits = torch.tensor([[0.0, wrong, 0.0]])
     with pytest.raises(UserError, match="diverged"):
         check_finite(logits)
+
+
+def test_guidance_leads_new_pieces_away_from_the_relative_key():
+    model = musicgen.load("bach-chorales")
+    options = {"key": "F#m", "bars": 2, "temperature": 0}
+    (piece,) = model.generate(None, **options)
+    tokens, length = piece.tokens, len(piece.prompt.tokens)
+    sampler = Sampler(model.model, model.tokenizer, model.request(**options))
+    grammar = sampler.constrained_grammar([piece.prompt])
+    state, masks = grammar.start([piece.prompt.tokens]), []
+    for token in tokens[length:]:
+        masks.append(grammar.allowed(state)[0])
+        state = grammar.advance(state, [token])
+    index = model.tokenizer.vocabulary.id
+    heard = np.where(tokens == index("Key_3m"), index("Key_3"), tokens)
+    assert (heard != tokens).sum() == 1
+    logits, others = (
+        model.model(
+            torch.from_numpy(ids)[None],
+            positions=torch.from_numpy(model.positions(ids))[None],
+            noise=NoiseKey((0,)),
+        )[0, length - 1 : -1]
+        for ids in (tokens, heard)
+    )
+    guided = others + KEY_GUIDANCE * (logits - others)
+    best, plain = (
+        each.masked_fill(~torch.stack(masks), -torch.inf).argmax(1) for each in (guided, logits)
+    )
+    assert best.tolist() == tokens[length:].tolist()
+    assert best.tolist() != plain.tolist()
