@@ -20,7 +20,7 @@ from musicgen.midi.events import (
     TRACK_NAME,
     number_bytes,
 )
-from musicgen.midi.io import SLOWEST, open_events
+from musicgen.midi.io import SLOWEST
 from musicgen.midi.part_sharing import UNISON, share_notes
 from musicgen.midi.score import NOTE, IntArray, Score, Track, names_drums
 from musicgen.midi.tracks import (
@@ -33,6 +33,7 @@ from musicgen.midi.tracks import (
     Note,
     TrackState,
     drum_channels,
+    open_file,
 )
 
 MIN_TICKS_PER_BEAT = 24
@@ -57,12 +58,12 @@ class FileTrack(TrackState):
         after: the added events.
     """
 
-    def __init__(self, end_of_track: int = 0, after: Iterable[TimedEvent] = ()) -> None:
+    def __init__(self, end_of_track: int = 0) -> None:
         super().__init__()
         self.whole = TrackState()
         self.kept = b""
         self.end_of_track = end_of_track
-        self.after = list(after)
+        self.after: list[TimedEvent] = []
 
     @classmethod
     def of(cls, track: Track, channel: int, tick: int = 0) -> Self:
@@ -144,7 +145,7 @@ def extend(
     Raises:
         UserError: the file cannot be extended: says why.
     """
-    file = open_events(data)
+    file = open_file(data)
     if file.ticks_per_beat < MIN_TICKS_PER_BEAT:
         raise UserError(f"it has fewer than {MIN_TICKS_PER_BEAT} ticks in a beat")
     cut = end if cut is None else cut

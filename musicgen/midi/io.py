@@ -4,7 +4,6 @@ import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import lru_cache
 from importlib import import_module
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
@@ -28,7 +27,7 @@ from musicgen.midi.score import (
     notes_from,
     sort_notes,
 )
-from musicgen.midi.tracks import MidiFile, file_parts, open_file
+from musicgen.midi.tracks import file_parts, open_file
 from musicgen.package_data import own_or_example
 from musicgen.plugins import reader, suffixes
 from musicgen.text import pluralize
@@ -91,9 +90,9 @@ def loads(data: bytes, *, keep_events: bool = False) -> Score:
     `Score.repairs` lists what was changed.
 
     Args:
-        keep_events: read event by event, which takes longer, and keep the events for `open_events`.
+        keep_events: read event by event, which takes longer, and keep the events for `open_file`.
     """
-    file = (None if keep_events else scan_file(data)) or open_events(data)
+    file = (None if keep_events else scan_file(data)) or open_file(data)
     metas: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
     events = (each for track in file.tracks for each in track.metas)
     for tick, kind, value in sorted(events, key=itemgetter(0)):
@@ -125,15 +124,6 @@ def loads(data: bytes, *, keep_events: bool = False) -> Score:
             for tick, x in metas[KEY_SIGNATURE]
         ],
     )
-
-
-@lru_cache(maxsize=16)
-def open_events(data: bytes) -> MidiFile:
-    """Return the events of a file, in which all notes have ended; they must not be changed.
-
-    The last files stay in memory: a prompt and its continuations need the events of one file.
-    """
-    return open_file(data)
 
 
 def write(score: Score, path: str | Path) -> None:

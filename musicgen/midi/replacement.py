@@ -7,9 +7,8 @@ from itertools import chain
 from musicgen.errors import UserError
 from musicgen.midi.events import DRUM_CHANNEL, MARKER, META, Event, read_text
 from musicgen.midi.extension import OFF, ON, OTHER, FileTrack, as_file, at_rest
-from musicgen.midi.io import open_events
 from musicgen.midi.score import Marker, Score
-from musicgen.midi.tracks import WHEEL, MidiFile, Note, TrackState, file_parts
+from musicgen.midi.tracks import WHEEL, MidiFile, Note, TrackState, file_parts, open_file
 
 
 def replace_notes(
@@ -30,7 +29,7 @@ def replace_notes(
     Raises:
         UserError: there are too few channels for the new tracks.
     """
-    file = open_events(data)
+    file = open_file(data)
     replacement = _Replacement(file, span, keeps_pedal)
     replacement.write_notes(old, new)
     kept = set[Marker]()

@@ -5,6 +5,7 @@ import struct
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -37,8 +38,7 @@ _MELODY_BANK = 121  # of GM2; it makes channel 9 melodic
 # Messages of GS and XG that make a part one of drums or, by 0, of melodies, and the channels of
 # parts: of XG, then of GS.
 _DRUM_PART = re.compile(
-    rb"A.B\x12@([\x10-\x1f])\x15([\x00-\x02])|C.L\x08([\x00-\x0f])\x07([\x00-\x05])",
-    re.DOTALL,
+    rb"A.B\x12@([\x10-\x1f])\x15([\x00-\x02])|C.L\x08([\x00-\x0f])\x07([\x00-\x05])", re.DOTALL
 )
 _CHANNELS = (*range(16), DRUM_CHANNEL, *range(DRUM_CHANNEL), *range(DRUM_CHANNEL + 1, 16))
 
@@ -77,13 +77,14 @@ class MidiFile(NamedTuple):
     repairs: list[str]
 
 
+@lru_cache(maxsize=16)
 def open_file(data: bytes) -> MidiFile:
-    """Return the tracks of a MIDI file.
+    """Return the tracks of a MIDI file, in which all notes have ended; they must not be changed.
 
     Bytes before the header are skipped, and so is the rest of a header of more than six bytes. A
     track ends at its end-of-track event, even if its length says otherwise. The number of tracks is
     counted; the header's is ignored. Damaged meta events are replaced by a kind that has no
-    meaning.
+    meaning. The last files stay in memory: a prompt and its continuations need the same events.
 
     Raises:
         UserError: the file has no ticks per beat, or its damage cannot be repaired.

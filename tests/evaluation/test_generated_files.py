@@ -10,7 +10,7 @@ from musicgen.evaluation.generated_files import (
     report_title,
     write_manifest,
 )
-from musicgen.midi import Marker, Score, Track, io, notes_from, write
+from musicgen.midi import Marker, Score, Track, io, notes_from, tracks, write
 from musicgen.report import ReportPiece, render_report
 from tests.generation.builders import music_model
 from tests.tokenizers import frozen_tokenizers
@@ -54,9 +54,9 @@ def test_a_continuation_reads_its_prompt_once_and_what_it_wrote_once(tmp_path, m
     def counted(parse):
         return lambda data: parsed.append(data) or parse(data)
 
-    io.open_events.cache_clear()
-    for name in "scan_file", "open_file":
-        monkeypatch.setattr(io, name, counted(getattr(io, name)))
+    tracks.open_file.cache_clear()
+    monkeypatch.setattr(io, "scan_file", counted(io.scan_file))
+    monkeypatch.setattr(tracks, "_read_header", counted(tracks._read_header))  # of a file's events
     write(piece(), path := tmp_path / "song.mid")
     model = music_model(frozen_tokenizers()["songs"], "auto")
     for options in ({"prompt_bars": 2, "bars": 1}, {"rewrite": "2"}):

@@ -7,8 +7,8 @@ from itertools import groupby
 import numpy as np
 
 from musicgen.errors import UserError
-from musicgen.midi.events import END_OF_TRACK, META, TEMPO_CHANGE, TIME_SIGNATURE
-from musicgen.midi.extension import FileTrack, as_file
+from musicgen.midi.events import META, TEMPO_CHANGE, TIME_SIGNATURE
+from musicgen.midi.extension import OFF, OTHER, FileTrack, as_file
 from musicgen.midi.io import dumps, loads
 from musicgen.midi.score import TEMPO, FloatArray, IntArray, Score, TimeSignature
 from musicgen.midi.tracks import open_file
@@ -25,8 +25,6 @@ _SLOW_START = 1.6
 
 _LONGEST_BEAT = 4.0  # seconds; a longer one is silence, which whole bars fill
 _MOST_SILENT_BEATS = 2**16  # that fill silence: a file has 2**28 ticks at most
-
-_FIRST = -1  # of the events at one tick
 
 
 class BeatMap:
@@ -109,18 +107,18 @@ def file_onto_beats(data: bytes, score: Score, beats: Beats) -> bytes:
     """
     beat_map = BeatMap(beats, float(score.seconds_at(score.start)))
     file = open_file(data)
-    left_out = TEMPO_CHANGE, TIME_SIGNATURE, END_OF_TRACK
+    left_out = TEMPO_CHANGE, TIME_SIGNATURE
     tracks = []
     for state in file.tracks:
         events = [e for e in state.events if e.status != META or e.meta[0] not in left_out]
         ticks = np.array([*(event.tick for event in events), state.tick], np.int64)
         *moved, end = beat_map.ticks_at(score.seconds_at(ticks)).tolist()
-        after = list(zip(moved, range(len(events)), (e.message for e in events), strict=True))
-        tracks.append(FileTrack(after=after, end_of_track=end))
+        tracks.append(FileTrack(end))
+        for event, tick in zip(events, moved, strict=True):
+            tracks[-1].add(tick, OTHER, event.message)
     frame = Score(TICKS_PER_BEAT, [], beat_map.tempos, beat_map.time_signatures)
     for event in open_file(dumps(frame)).tracks[0].events:
-        if event.meta[0] != END_OF_TRACK:
-            tracks[0].add(event.tick, _FIRST, event.message)
+        tracks[0].add(event.tick, OFF, event.message)  # before the others
     return as_file(file._replace(ticks_per_beat=TICKS_PER_BEAT), tracks)
 
 
