@@ -102,6 +102,12 @@ class Corpus(ABC):
         """
         return type(self).__qualname__
 
+    def missing(self, expected: str, cure: str) -> ParameterError:
+        """Return the error for a `root` without the expected files, with two cures."""
+        setting = shlex.quote(f"data.root={self.root}")
+        own_files = f"or train on your own MIDI files: data=midi_folder {setting}"
+        return ParameterError("root", self.root, f"expected {expected} in it; {cure}, {own_files}")
+
     def missing_split(self, split: str) -> str:
         """Return the error message for an empty split; "": all pieces are used instead."""
         return ""
@@ -128,10 +134,3 @@ def evenly_spaced(items: Sequence[T], count: int | None) -> list[T]:
     if count is None or count >= len(items):
         return list(items)
     return [items[i * len(items) // count] for i in range(count)]
-
-
-def missing_corpus(root: Path, expected: str, cure: str) -> ParameterError:
-    """Return the error for a folder `root` without the expected files, with two cures."""
-    setting = shlex.quote(f"data.root={root}")
-    own_files = f"or train on your own MIDI files: data=midi_folder {setting}"
-    return ParameterError("root", root, f"expected {expected} in it; {cure}, {own_files}")

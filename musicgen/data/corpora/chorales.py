@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, missing_corpus
+from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece
 from musicgen.errors import UserError
 from musicgen.midi import CHOIR_AAHS, Score, read
 from musicgen.midi.key import tonic_of
@@ -131,7 +131,7 @@ class JSBChorales(Corpus):
         for path in (self.root / FILE, self.root / f"{FILE}.xz"):
             if path.is_file():
                 return path
-        raise missing_corpus(self.root, FILE, f"download {SOURCE} and put it here")
+        raise self.missing(FILE, f"download {SOURCE} and put it here")
 
     @cached_property
     def _chorales(self) -> dict[str, list[IntArray]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from musicgen.composer.corpus import Kind, compose_corpus, may_compose_in
-from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, evenly_spaced, missing_corpus
+from musicgen.data.corpora.base import SPLIT_NAMES, Corpus, Piece, evenly_spaced
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.midi import Score, file_of, find_music, read
 from musicgen.validation import check_choice, check_float, check_int, check_pattern, check_seed
@@ -114,7 +114,7 @@ class ScoreFolder(MidiFolder):
                     if self.header.search(file.read(_HEADER_BYTES)):
                         works.setdefault(work.groups(default=""), path)
         if not works:
-            raise missing_corpus(self.root, "the scores", f"download them from {self.source}")
+            raise self.missing("the scores", f"download them from {self.source}")
         return list(works.values())
 
     def pieces(self) -> list[Piece]:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from musicgen.console import log
-from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
+from musicgen.data.corpora.base import Corpus, Piece
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, find_music, read, sort_notes
 from musicgen.validation import check_choice, check_int, check_seed
@@ -69,7 +69,7 @@ class Groove2GrooveMIDI(Corpus):
         if not folder.is_dir():
             files = "midi/train/fixed/SONG.STYLE_a.mid of the Groove2Groove MIDI dataset"
             cure = f"unpack {SOURCE} here (CC BY-NC 4.0: not for commercial use)"
-            raise missing_corpus(self.root, files, cure)
+            raise self.missing(files, cure)
         substyles: dict[tuple[str, str], list[Path]] = defaultdict(list)
         for path in find_music(folder):
             if (match := _NAME.fullmatch(path.name)) is None:

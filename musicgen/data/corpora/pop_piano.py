@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.data.corpora.base import Corpus, Piece, missing_corpus
+from musicgen.data.corpora.base import Corpus, Piece
 from musicgen.errors import UserError
 from musicgen.midi import (
     TEMPO,
@@ -58,7 +58,7 @@ class POP909(Corpus):
         songs = sorted(path.parent for path in self.root.rglob(BEATS_FILE))
         if not songs:
             expected = f"song folders with NNN.mid, {BEATS_FILE} and {CHORDS_FILE}"
-            raise missing_corpus(self.root, expected, f"put {SOURCE} here")
+            raise self.missing(expected, f"put {SOURCE} here")
         return self.without_excluded([Piece(song.name, song, song.name) for song in songs])
 
     def read(self, path: Path) -> Score:
@@ -241,7 +241,7 @@ class Pop1K7(Corpus):
             folder = next(self.root.rglob(POP1K7_FOLDER), self.root / POP1K7_FOLDER)
         if not folder.is_dir():
             expected = f"the folder {POP1K7_FOLDER} of Pop1K7"
-            raise missing_corpus(self.root, expected, f"unpack {POP1K7_SOURCE} here")
+            raise self.missing(expected, f"unpack {POP1K7_SOURCE} here")
         return self.without_excluded(
             [
                 Piece(name := path.relative_to(folder).as_posix(), path, name)
@@ -258,11 +258,10 @@ class Pop1K7(Corpus):
         first bar are moved to its beginning. Only markers of chords, such as `A_M7_A`, remain.
         """
         score = read(path)
-        onsets = [track.notes["onset"].min() for track in score.tracks if len(track.notes)]
-        if not onsets:
+        if not score.num_notes:
             return score
         bar, half_sixteenth = 4 * score.ticks_per_beat, score.ticks_per_beat // 4 // 2
-        start = int(min(onsets) + half_sixteenth) // bar * bar
+        start = (score.start + half_sixteenth) // bar * bar
         for track in score.tracks:
             np.maximum(track.notes["onset"], start, out=track.notes["onset"])
         chords = [marker for marker in score.markers if chord_index(marker.text) is not None]
