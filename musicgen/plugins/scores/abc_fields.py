@@ -3,11 +3,11 @@
 import re
 from fractions import Fraction
 
+from musicgen.midi.key import LETTERS, signs_of_key
 from musicgen.plugins.scores.bars_and_repeats import MAX_BARS, Metre, PrintedKey
 
 _MODES = {"maj": 0, "ion": 0, "": 0, "m": -3, "min": -3, "aeo": -3, "mix": -1, "dor": -2}
 _MODES |= {"phr": -4, "lyd": 1, "loc": -5}
-_SHARPS = "FCGDAEB"
 
 
 def split_tunes(text: str) -> list[str]:
@@ -43,7 +43,7 @@ def read_key(text: str) -> tuple[PrintedKey | None, dict[str, int], int | None]:
     fifths, rest, minor = None, text, False
     if match:
         mode = match[3].lower()[:3]
-        fifths = _SHARPS.index(match[1]) - 1 + 7 * {"#": 1, "b": -1}.get(match[2], 0)
+        fifths = LETTERS.index(match[1]) - 1 + 7 * {"#": 1, "b": -1}.get(match[2], 0)
         fifths += _MODES.get(mode, 0)
         minor = mode in ("m", "min", "aeo")
         rest = text[match.end(3 if mode in _MODES else 2) :]
@@ -51,11 +51,8 @@ def read_key(text: str) -> tuple[PrintedKey | None, dict[str, int], int | None]:
         fifths = 0
     elif re.match(r"\s*H[Pp]\b", text):  # of the Highland bagpipe
         fifths = 2
-    alters = dict[str, int]()
     is_explicit = match is not None and match[3] == "exp"  # the signs that follow are all
-    if fifths is not None and not is_explicit:
-        sharp, flat = _SHARPS[: max(0, fifths)], _SHARPS[::-1][: max(0, -fifths)]
-        alters = dict.fromkeys(sharp, 1) | dict.fromkeys(flat, -1)
+    alters = signs_of_key(0 if fifths is None or is_explicit else fifths)
     for sign, letter in re.findall(r"(?:^|\s)(\^{1,2}|_{1,2}|=)([A-Ga-g])(?![a-z=])", rest):
         alters[letter.upper()] = sign.count("^") - sign.count("_")
     if is_explicit:

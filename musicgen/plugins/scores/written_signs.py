@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from musicgen.midi.key import signs_of_key
 from musicgen.midi.score import Marker, Track
 from musicgen.plugins.scores.bars_and_repeats import DRUMS
 from musicgen.plugins.scores.musicxml import QUALITIES
@@ -25,7 +26,6 @@ TYPES = {
 """Names of values, by their length in quarters."""
 
 _ACCIDENTALS = {-2: "flat-flat", -1: "flat", 0: "natural", 1: "sharp", 2: "double-sharp"}
-_SHARPS = "FCGDAEB"
 _LINES = {pitch: line for line, pitch in reversed(DRUMS.items())} | {
     37: "C5", 40: "C5", 39: "C5", 46: "G5", 50: "E5", 52: "B5", 53: "F5", 55: "B5", 57: "B5",
     59: "F5",
@@ -67,9 +67,7 @@ def accidentals(heads: Iterable[tuple[Spelled, bool]], fifths: int) -> list[str 
         heads: notes, and whether a tie from the bar before joins each to one.
         fifths: the key signature.
     """
-    in_key = dict.fromkeys(_SHARPS[: max(0, fifths)], 1)
-    in_key |= dict.fromkeys(_SHARPS[::-1][: max(0, -fifths)], -1)
-    in_force = dict[tuple[str, int], int]()
+    in_key, in_force = signs_of_key(fifths), dict[tuple[str, int], int]()
     found = list[str | None]()
     for note, is_tied in heads:
         place = note.step, note.octave
