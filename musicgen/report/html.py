@@ -357,9 +357,9 @@ def embedded_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def asset(name: str) -> str:
-    """Return the text of a file in `report/page/`."""
-    return files("musicgen.report").joinpath("page", name).read_text(encoding="utf-8")
+def asset(name: str, folder: str = "report/page") -> str:
+    """Return the text of a file in a folder of the package."""
+    return files("musicgen").joinpath(folder, name).read_text(encoding="utf-8")
 
 
 def _content_hash(content: str) -> str:

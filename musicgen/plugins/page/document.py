@@ -12,7 +12,6 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from musicgen.random import NoiseKey
 from musicgen.report.html import asset, embedded_json, render_page, text
 from musicgen.tokenization.base import Tokenizer
 
+_SCRIPTS = "plugins/page/scripts"
 WORKER_SCRIPTS = (
     "scores",
     "midi_reader",
@@ -132,8 +132,8 @@ def save_page(
     worker = [constants_script(), *map(script, WORKER_SCRIPTS), f"const compileStep = {step};"]
     millions = sum(each.numel() for each in model.parameters()) / 1e6
     page = render_page(
-        page_file("page.html"),
-        styles=[asset("style.css"), page_file("composer.css")],
+        asset("page.html", _SCRIPTS),
+        styles=[asset("style.css"), asset("composer.css", _SCRIPTS)],
         scripts=[
             constants_script(),
             *(asset(f"{name}.js") for name in REPORT_SCRIPTS),
@@ -169,12 +169,7 @@ def constants_script() -> str:
 
 def script(name: str) -> str:
     """Return one of the scripts of the page or its worker."""
-    return page_file(f"{name}.js")
-
-
-def page_file(name: str) -> str:
-    """Return the text of a file in `page/scripts/`."""
-    return files("musicgen.plugins.page").joinpath("scripts", name).read_text(encoding="utf-8")
+    return asset(f"{name}.js", _SCRIPTS)
 
 
 def pack_weights(data: bytes) -> str:
