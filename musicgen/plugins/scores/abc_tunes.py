@@ -27,6 +27,7 @@ from musicgen.plugins.scores.bars_and_repeats import (
     Metre,
     Note,
     PrintedKey,
+    bar_length,
     in_order,
     read_endings,
     read_mark,
@@ -241,11 +242,10 @@ class _Voice:
     def _rest_for_bars(self, count: int) -> None:
         if count + len(self.bars) > MAX_BARS:
             raise ValueError(f"more than {MAX_BARS:,} bars")
-        over, below = self.metre or (4, 4)
         for number in range(count):
             if number:
                 self.end_bar()
-            self.at += Fraction(4 * over, below)
+            self.at += bar_length(self.metre or (4, 4))
 
     def _begin_tuplet(self, token: re.Match[str]) -> None:
         """Set how many notes are played in the time of how many others, by the standard's table."""

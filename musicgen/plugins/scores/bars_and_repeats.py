@@ -109,6 +109,11 @@ class Bar:
     marks: dict[str, str] = field(default_factory=dict)
 
 
+def bar_length(metre: Metre) -> Fraction:
+    """Return the length of a bar in quarters."""
+    return Fraction(4 * metre[0], metre[1])
+
+
 def sounding_fifths(fifths: int, semitones: int) -> int:
     """Return the key signature that sounds where one is written for a transposing instrument."""
     moved = fifths + (7 * semitones + 6) % 12 - 6

@@ -23,6 +23,7 @@ from musicgen.plugins.scores.bars_and_repeats import (
     Metre,
     Note,
     PrintedKey,
+    bar_length,
     read_endings,
     read_mark,
     sounding_fifths,
@@ -187,7 +188,7 @@ class _PartReader:
         if 0 < self.num_repeated <= len(self.bars) and not self.bar.notes:
             self.bar.notes = list(self.bars[-self.num_repeated].notes)
         if self.bar.metre is not None:
-            full = Fraction(4 * self.bar.metre[0], self.bar.metre[1])
+            full = bar_length(self.bar.metre)
             if abs(self.bar.length - full) < _ROUNDING:
                 self.bar.length = full
         self.bars.append(self.bar)

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from musicgen.midi.key import Key, final_key
 from musicgen.midi.score import DOUBLE_BAR, DRUMS, FERMATA, SIGNS, Score, Track, role
-from musicgen.plugins.scores.bars_and_repeats import Metre
+from musicgen.plugins.scores.bars_and_repeats import Metre, bar_length
 from musicgen.plugins.scores.written_parts import Bar, PartWriter, Sign
 from musicgen.plugins.scores.written_signs import chord_symbol
 from musicgen.plugins.scores.written_time import written_sounds
@@ -88,8 +88,7 @@ def _bars_of(score: Score, first_onset: Fraction) -> list[Bar]:
     ticks = score.ticks_per_beat
     lines = [Fraction(int(tick), ticks) for tick in score.bar_starts()]
     metres = [score.time_signature_at(round(line * ticks))[1:] for line in lines]
-    last = Fraction(4 * metres[-1][0], metres[-1][1])
-    lines.append(max(lines[-1] + last, Fraction(score.end, ticks)))
+    lines.append(max(lines[-1] + bar_length(metres[-1]), Fraction(score.end, ticks)))
     if len(lines) > 2:
         first, second = lines[1], lines[2] - lines[1]
         if first / 2 <= first_onset < first <= second:

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from musicgen.midi.key import spelling
 from musicgen.midi.score import KeySignature, Track, is_line
-from musicgen.plugins.scores.bars_and_repeats import KEYBOARDS, Metre
+from musicgen.plugins.scores.bars_and_repeats import KEYBOARDS, Metre, bar_length
 from musicgen.plugins.scores.written_signs import (
     CYMBALS,
     TYPES,
@@ -122,8 +122,8 @@ class PartWriter:
         """Return the part."""
         part = Element("part", id=self.name)
         for index, bar in enumerate(self.bars):
-            full = Fraction(4 * bar.metre[0], bar.metre[1])
-            implicit = {"implicit": "yes"} if bar.end - bar.start < full else {}
+            is_short = bar.end - bar.start < bar_length(bar.metre)
+            implicit = {"implicit": "yes"} if is_short else {}
             measure = SubElement(part, "measure", {"number": str(index + 1)} | implicit)
             self._write_attributes(measure, index)
             self._write_bar(measure, index)
