@@ -8,8 +8,8 @@ import numpy as np
 
 from musicgen.errors import UserError
 from musicgen.midi.events import META, TEMPO_CHANGE, TIME_SIGNATURE
-from musicgen.midi.extension import OFF, OTHER, FileTrack, as_file
-from musicgen.midi.io import dumps, loads
+from musicgen.midi.extension import OTHER, FileTrack, as_file
+from musicgen.midi.io import loads
 from musicgen.midi.score import TEMPO, FloatArray, IntArray, Score, TimeSignature
 from musicgen.midi.tracks import open_file
 from musicgen.plugins.beats.beats import Beats, beats_of_file, find_beats, read_beats
@@ -108,17 +108,14 @@ def file_onto_beats(data: bytes, score: Score, beats: Beats) -> bytes:
     beat_map = BeatMap(beats, float(score.seconds_at(score.start)))
     file = open_file(data)
     left_out = TEMPO_CHANGE, TIME_SIGNATURE
-    tracks = []
-    for state in file.tracks:
+    tracks = [FileTrack() for _ in file.tracks]
+    tracks[0].add_changes(Score(TICKS_PER_BEAT, [], beat_map.tempos, beat_map.time_signatures))
+    for track, state in zip(tracks, file.tracks, strict=True):
         events = [e for e in state.events if e.status != META or e.meta[0] not in left_out]
         ticks = np.array([*(event.tick for event in events), state.tick], np.int64)
-        *moved, end = beat_map.ticks_at(score.seconds_at(ticks)).tolist()
-        tracks.append(FileTrack(end))
+        *moved, track.end_of_track = beat_map.ticks_at(score.seconds_at(ticks)).tolist()
         for event, tick in zip(events, moved, strict=True):
-            tracks[-1].add(tick, OTHER, event.message)
-    frame = Score(TICKS_PER_BEAT, [], beat_map.tempos, beat_map.time_signatures)
-    for event in open_file(dumps(frame)).tracks[0].events:
-        tracks[0].add(event.tick, OFF, event.message)  # before the others
+            track.add(tick, OTHER, event.message)
     return as_file(file._replace(ticks_per_beat=TICKS_PER_BEAT), tracks)
 
 

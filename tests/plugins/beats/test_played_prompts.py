@@ -8,9 +8,10 @@ import pytest
 from musicgen.errors import ParameterError, UserError
 from musicgen.generation.source import on_beats, pace_of
 from musicgen.midi import TEMPO, Score, Track, loads, notes_from, write
-from musicgen.plugins.beats import find_beats
+from musicgen.plugins.beats import Beats, find_beats
+from musicgen.plugins.beats.beat_map import file_onto_beats
 from musicgen.tokenization import REMI
-from tests.generation.builders import music_model
+from tests.generation.builders import PromptFile, music_model
 
 TICKS, BEAT_SECONDS, FIRST = 480, 0.7, 0.35
 
@@ -108,3 +109,11 @@ def test_a_played_prompt_keeps_its_times_in_the_file_of_the_continuation(tmp_pat
         written = loads(piece.midi_file().data)
         seconds = np.unique(written.seconds_at(written.notes["onset"]).round(3))
         np.testing.assert_allclose(seconds[:8], lead + BEAT_SECONDS * np.arange(8), atol=2e-3)
+
+
+def test_a_file_on_its_beats_has_no_program_of_its_own() -> None:
+    notes = [(480 * i, bytes([0x90 if i % 2 == 0 else 0x80, 60, 80])) for i in range(40)]
+    data = PromptFile([notes, [(0, b"\xc0\x28")]]).data()  # the second track sets it
+    beats = Beats(np.arange(1, 30) * 0.5, np.arange(0, 29, 4), (4, 4), "annotated")
+    for each in (data, file_onto_beats(data, loads(data), beats)):
+        assert loads(each).tracks[0].program == 0x28
