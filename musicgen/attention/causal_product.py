@@ -7,7 +7,7 @@ whole training step compiles into one graph; uncompiled, a CPU reads whether a d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -75,19 +75,27 @@ def causal_product(
         return _product(
             q, k, v, norm, log_decay, state, dtype=dtype, eps=eps, return_state=return_state
         )
-    queries, keys, values = (x.split(_PART_LENGTH, dim=1) for x in (q, k, v))
-    norms: Iterable[NormFeatures | None] = repeat(None)
-    if norm is not None:
-        norms = zip(*(x.split(_PART_LENGTH, dim=1) for x in norm), strict=True)
-    decays: Iterable[Tensor | None] = repeat(log_decay)
-    if log_decay is not None and log_decay.dim() == 3:
-        decays = log_decay.split(_PART_LENGTH, dim=1)
-    outputs = []
-    for i, part in enumerate(zip(queries, keys, values, norms, decays, strict=False), start=1):
-        more = return_state or i < len(queries)
-        out, state = _product(*part, state, dtype=dtype, eps=eps, return_state=more)
+    outputs: list[Tensor] = []
+    for part in token_parts((q, k, v, norm, log_decay), _PART_LENGTH):
+        more = return_state or (len(outputs) + 1) * _PART_LENGTH < q.shape[1]
+        arguments = *part, state
+        out, state = _product(*arguments, dtype=dtype, eps=eps, return_state=more)
         outputs.append(out)
     return torch.cat(outputs, dim=1), state
+
+
+def token_parts(tensors: Iterable[Any], sizes: int | list[int]) -> Iterator[tuple[Any, ...]]:
+    """Yield the parts of tensors [B, L, ...], or of pairs of them, by `torch.split`.
+
+    None and what is the same at all tokens, [H], belong to each part.
+    """
+
+    def parts(x: Any) -> Iterable[Any]:
+        if isinstance(x, tuple):
+            return token_parts(x, sizes)
+        return repeat(x) if x is None or x.dim() == 1 else x.split(sizes, dim=1)
+
+    return zip(*map(parts, tensors), strict=False)
 
 
 def _product(

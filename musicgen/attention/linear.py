@@ -1,7 +1,7 @@
 """Linear attention: a feature map, and the causal product."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_map
 
 from musicgen.attention.backends import select_backend
 from musicgen.attention.base import Attention, AttentionMask, FeatureMap
-from musicgen.attention.causal_product import LinearState, NormFeatures, normaliser
+from musicgen.attention.causal_product import LinearState, NormFeatures, normaliser, token_parts
 from musicgen.attention.stabilise import (
     rescaled,
     stabilise,
@@ -259,23 +258,19 @@ def _with_scales(
 
     The sums over earlier tokens are brought to the next scale.
     """
-    outputs = []
-    for (start, scale), stop in zip(scales.items(), (*scales, q.shape[1])[1:], strict=True):
-        tensors: list[Any] = [q, k, v, norm, log_decay]
-        if len(scales) > 1:
-            tensors = tree_map(partial(_part, start=start, stop=stop), tensors)
+    inputs = q, k, v, norm, log_decay
+    outputs: list[Tensor] = []
+    parts: Iterable[tuple[Any, ...]] = [inputs]
+    if len(scales) > 1:
+        parts = token_parts(inputs, np.diff([*scales, q.shape[1]]).tolist())
+    for scale, (*tensors, rate) in zip(scales.values(), parts, strict=True):
         if state is not None:
-            state, tensors[-1] = rescaled(state, scale, tensors[-1], stop - start)
-        more = return_state or stop < q.shape[1]
-        out, state = compute(*tensors, state, return_state=more)
+            state, rate = rescaled(state, scale, rate, tensors[0].shape[1])
+        more = return_state or len(outputs) + 1 < len(scales)
+        out, state = compute(*tensors, rate, state, return_state=more)
         state = None if state is None else state._replace(log_scale=scale)
         outputs.append(out)
     return outputs[0] if len(scales) == 1 else torch.cat(outputs, dim=1), state
-
-
-def _part(x: Tensor | None, start: int, stop: int) -> Tensor | None:
-    """Return the tokens from `start` to `stop`; what is the same at all tokens stays."""
-    return x if x is None or x.dim() == 1 else x[:, start:stop]
 
 
 def linear_attention_step(
