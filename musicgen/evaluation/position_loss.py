@@ -18,7 +18,6 @@ from musicgen.files import write_json
 from musicgen.generation.model import MusicModel
 from musicgen.metrics.intervals import Values
 from musicgen.metrics.position_loss import (
-    length_summaries,
     loss_curve,
     loss_summary,
     range_means,
@@ -95,12 +94,11 @@ def position_loss(
     for (group, realizations), (model, pieces, runs) in groups.items():
         losses = [np.stack(seeds) for seeds in zip(*runs, strict=True)]
         run = {"run": group, "R": realizations}
-        result, by_unit = _result(run, model, pieces, shared, losses)
+        result, measures = _result(run, model, pieces, shared, losses)
         rows += result.pop("rows")
         curves.append(result)
         if group != TRIGRAM:
             label = group if realizations is None else f"{group}, R = {realizations}"
-            measures = _by_range(model, pieces, losses) | by_unit
             # Groups of other R have the same runs, and are compared by their means.
             parts = 1 if isinstance(num_realizations, list) else len(runs)
             values[label] = {
@@ -154,7 +152,10 @@ def _measure_runs(
 def _result(
     run: TableRow, model: MusicModel, pieces: Pieces, shared: Pieces, losses: Losses
 ) -> tuple[TableRow, dict[str, FloatArray]]:
-    """Return the loss of a run or of a group by position, with its rows, and by unit.
+    """Return the loss of a run or of a group by position, with its rows, and by range and unit.
+
+    With the training length N, ranges of positions are from 0 to N, and from N to f·N for each f of
+    `FACTORS` up to the last position.
 
     Args:
         run: the columns with its name.
@@ -163,18 +164,23 @@ def _result(
 
     Returns:
         The columns, `loss_curve` and `rows`, a row per range of positions and per unit.
-        And `unit_values` of each unit, [pieces, seeds, draws], by the names of the measures.
+        And the values of each range and unit, [pieces, seeds, draws], by the names of the measures.
     """
     trained = model.training_length
-    by_unit = {
-        f"nats per {unit}": unit_values(*losses_by_unit(losses, shared, unit))
-        for unit in get_args(Unit)
-    }
-    factors = [factor for factor in FACTORS if factor * trained <= pieces.length]
-    summaries = length_summaries(losses, trained, factors)
-    summaries |= {name: loss_summary(values) for name, values in by_unit.items()}
-    rows = [{**run, "part": part, **each} for part, each in summaries.items()]
-    return {**run, **curve_of(losses, trained), "rows": rows}, by_unit
+    ranges = {"trained": (0, trained)}
+    for factor in FACTORS:
+        if (end := round(factor * trained)) <= pieces.length:
+            ranges[f"extrapolated {factor:g}x"] = trained, end
+    measures, rows = {}, []
+    for part, (start, end) in ranges.items():
+        values = range_means(losses, start, end)
+        measures[f"nats per token, positions {start:,} to {end:,}"] = values
+        rows.append({**run, "part": part, **loss_summary(values)})
+    for unit in get_args(Unit):
+        part = f"nats per {unit}"
+        values = measures[part] = unit_values(*losses_by_unit(losses, shared, unit))
+        rows.append({**run, "part": part, **loss_summary(values)})
+    return {**run, **curve_of(losses, trained), "rows": rows}, measures
 
 
 def last_position(model: MusicModel, max_factor: float) -> int:
@@ -281,17 +287,6 @@ def losses_by_unit(losses: Losses, pieces: Pieces, unit: Unit) -> tuple[Losses, 
         selected.append(nats[..., : len(mask)][..., mask])
         counts.append(count)
     return selected, counts
-
-
-def _by_range(model: MusicModel, pieces: Pieces, losses: Losses) -> dict[str, FloatArray]:
-    """Return the mean losses in ranges of positions, [pieces, seeds, draws], by measure."""
-    trained, values = model.training_length, {}
-    for start, factor in ((0, 1.0), *((trained, factor) for factor in FACTORS)):
-        end = round(factor * trained)
-        if end <= pieces.length:
-            name = f"nats per token, positions {start:,} to {end:,}"
-            values[name] = range_means(losses, start, end)
-    return values
 
 
 def curve_of(losses: Losses, training_length: int) -> TableRow:

@@ -68,24 +68,6 @@ def loss_curve(losses: Sequence[FloatArray], bucket: int = 128) -> dict[str, lis
     return curve
 
 
-def length_summaries(
-    losses: Sequence[FloatArray], training_length: int, factors: Sequence[float] = (1.5, 2.0)
-) -> dict[str, dict[str, float]]:
-    """Return summaries of the mean losses of pieces, by range: "trained", "extrapolated 1.5x", ….
-
-    Pieces without targets in a range count as skipped.
-
-    Args:
-        losses: as in `loss_curve`.
-        training_length: N. The range "trained" is from 0 to N.
-        factors: each factor f has a range from N to f·N.
-    """
-    ranges = {"trained": (0, training_length)}
-    for factor in factors:
-        ranges[f"extrapolated {factor:g}x"] = training_length, round(factor * training_length)
-    return {name: loss_summary(range_means(losses, *each)) for name, each in ranges.items()}
-
-
 def range_means(losses: Sequence[FloatArray], start: int, end: int) -> FloatArray:
     """Return the mean loss of each piece at the positions [start, end).
 

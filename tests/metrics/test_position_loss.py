@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musicgen.metrics.position_loss import (
-    length_summaries,
     loss_curve,
     loss_summary,
+    range_means,
     unit_values,
     witten_bell_losses,
 )
@@ -43,9 +43,8 @@ def test_summaries_by_hand():
         np.array([2.0, NAN, 2.0, 2.0, 4.0, 8.0, NAN, NAN]),
         np.array([3.0, 3.0]),
     ]
-    summaries = length_summaries(pieces, training_length=4)
-    assert list(summaries) == ["trained", "extrapolated 1.5x", "extrapolated 2x"]
-    trained, half, double = (SimpleNamespace(**row) for row in summaries.values())
+    summaries = [loss_summary(range_means(pieces, *ends)) for ends in ((0, 4), (4, 6), (4, 8))]
+    trained, half, double = (SimpleNamespace(**row) for row in summaries)
     assert (trained.n, trained.mean) == (3, pytest.approx((3.5 + 2 + 3) / 3))
     assert trained.draws == trained.seeds == 1
     assert np.isnan([trained.draw_std, trained.seed_std]).all()
@@ -57,8 +56,7 @@ def test_summaries_by_hand():
 def test_seeds_by_hand():
     first = np.array([[[1.0, 3.0], [3.0, 5.0]], [[5.0, 7.0], [9.0, 11.0]]])  # [seeds, draws, L]
     second = np.array([[[2.0], [5.0]], [[6.0], [6.0]]])
-    summaries = length_summaries([first, second], training_length=2)
-    trained = SimpleNamespace(**summaries["trained"])
+    trained = SimpleNamespace(**loss_summary(range_means([first, second], 0, 2)))
     # A piece's figure is its mean over both seeds and both draws.
     assert (trained.n, trained.mean) == (2, pytest.approx((5.5 + 4.75) / 2))
     # Means over pieces: 2 and 4.5 in the draws of the first seed, 6 and 8 in those of the second.
