@@ -31,7 +31,7 @@ class Sinusoidal(PositionalEncoding):
         """Add sin(n·ω_i) to the even and cos(n·ω_i) to the odd channels, ω_i = 10000^(−2i/D)."""
         return x + sinusoids(positions[..., :1], self.model_dim).to(x.dtype)
 
-    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
+    def kernel(self, lags: Tensor, layer: int = 0) -> Tensor:
         """Return cos((m − n) ω_i), the product of two encodings by frequency.
 
         sin(mω) sin(nω) + cos(mω) cos(nω) = cos((m − n) ω), before any projection. Lags m − n [N]

@@ -278,7 +278,7 @@ class PositionalEncoding(nn.Module, ABC):
         """Return the encoded embedding [B, L, D] of x [B, L, D] at positions [1|B, L, P]."""
         return x
 
-    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
+    def kernel(self, lags: Tensor, layer: int = 0) -> Tensor | None:
         """Return the positional kernel P_d at lags, the factor by which it weighs content.
 
         For a query at m and a key at n, the lag is m − n. The kernel multiplies the products
@@ -286,7 +286,7 @@ class PositionalEncoding(nn.Module, ABC):
 
         Args:
             lags: [N], or [N, num_dims] for several coordinates.
-            layer: number of the layer; None: the first.
+            layer: number of the layer.
 
         Returns:
             [H, K', N] for K' dimensions; None if the encoding is not a function of the lag.
@@ -297,7 +297,7 @@ class PositionalEncoding(nn.Module, ABC):
         """Return the logarithm of the decay of pairs (see `LayerCode`), [H], for all layers."""
         return None
 
-    def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
+    def logit_bias(self, lags: Tensor, layer: int = 0) -> Tensor | None:
         """Return the part of logits that depends only on the lag m − n: [H, 1, N], or None."""
         return None
 

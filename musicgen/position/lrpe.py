@@ -100,13 +100,13 @@ class LRPE(PositionalEncoding):
         codes = [LRPECode(self.basis, i, t, **options) for i, t in enumerate(transforms)]
         return codes * (self.num_layers // self.num_codes)
 
-    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
+    def kernel(self, lags: Tensor, layer: int = 0) -> Tensor:
         """Return the diagonal of W_τ at each lag τ: [N] or [N, num_dims] -> [H, M, N].
 
         It is the product of each feature with itself, and corresponds to P_d of SPE.
         """
         steps = lags.reshape(-1, self.num_dims)
-        code = self._codes(F.pad(steps, (0, 0, 1, 0))[None])[layer or 0]
+        code = self._codes(F.pad(steps, (0, 0, 1, 0))[None])[layer]
         dtype = torch.promote_types(lags.dtype, torch.float32)
         units = torch.eye(self.width, dtype=dtype, device=lags.device)[:, None, None]
         units = units.expand(-1, 1 + len(steps), self.num_heads, -1)

@@ -66,15 +66,11 @@ class SPE(PositionalEncoding):
         sizes = self.num_layers, self.num_heads, self.width
         self.gate = nn.Parameter(torch.randn(sizes)) if gated else None
 
-    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor:
-        """Return the expected kernel P_d: lags m − n, [N] or [N, num_dims] -> [H, K, N].
-
-        Args:
-            layer: number of the layer; None: the first code, without a gate.
-        """
+    def kernel(self, lags: Tensor, layer: int = 0) -> Tensor:
+        """Return the expected kernel P_d: lags m − n, [N] or [N, num_dims] -> [H, K, N]."""
         steps = lags.reshape(-1, self.num_dims)
-        kernel = self.code_kernel(steps, (layer or 0) % self.num_codes)
-        if layer is None or self.gate is None:
+        kernel = self.code_kernel(steps, layer % self.num_codes)
+        if self.gate is None:
             return kernel
         delta = self.gate[layer].sigmoid()[..., None]
         return delta + (1 - delta) * kernel

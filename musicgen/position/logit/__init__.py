@@ -27,20 +27,20 @@ class LogitEncoding(PositionalEncoding):
     def logit_term(self, layer: int) -> LogitTerm:
         """Return the term of a layer."""
 
-    def kernel(self, lags: Tensor, layer: int | None = None) -> Tensor | None:
+    def kernel(self, lags: Tensor, layer: int = 0) -> Tensor | None:
         """Return the scaled encodings P of the lags, the factors on q_d: [H, K, N].
 
         The norm of an encoding is the standard deviation of q·P for queries with independent
         entries of variance 1.
         """
-        encoding = self.logit_term(layer or 0).encoding
+        encoding = self.logit_term(layer).encoding
         if encoding is None:
             return None
         return encoding(-lags.reshape(-1, self.num_dims)).mT * self.logit_scale
 
-    def logit_bias(self, lags: Tensor, layer: int | None = None) -> Tensor:
+    def logit_bias(self, lags: Tensor, layer: int = 0) -> Tensor:
         """Return the term for a query of zeros at the lags: [H, 1, N]."""
-        term = self.logit_term(layer or 0)
+        term = self.logit_term(layer)
         values = term.values(-lags.reshape(-1, self.num_dims))  # [H, N, K']
         q = values.new_zeros(1, self.num_heads, self.width)
         return term.position_query(q, self.logit_scale).transpose(0, 1) @ values.mT
