@@ -168,7 +168,7 @@ def songs(budget: Budget) -> Iterator[dict[str, Any]]:
             _, model, data = build_music(compose("train", settings + paths))
             drawn = next(iter(data.train_dataloader()))
         model = model.to(args.device).train()
-        batch = Batch(*(x if x is None else x.to(args.device) for x in vars(drawn).values()))
+        batch = Batch(*(x if x is None else x.to(args.device) for x in drawn))
         row = {"part": "songs", "batch": size, "compiled": True}
         yield row | measure_step(model, batch, args, compiled=True)
         del model, batch

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pytorch_lightning as pl
 from torch import Tensor
@@ -18,8 +17,7 @@ IGNORED = -100
 """Target that losses ignore."""
 
 
-@dataclass
-class Batch:
+class Batch(NamedTuple):
     """Inputs and targets of a task.
 
     Attributes:
@@ -39,10 +37,6 @@ class Batch:
     @property
     def num_targets(self) -> Tensor:
         return (self.targets != IGNORED).sum()
-
-    def pin_memory(self) -> Batch:
-        pinned: Any = {k: None if x is None else x.pin_memory() for k, x in vars(self).items()}
-        return Batch(**pinned)
 
 
 class StreamBatches(Sampler[list[int]]):
