@@ -72,11 +72,13 @@ def similarity_interval(mean: float, error: float, degrees: float) -> tuple[floa
     It is `mean_interval` on the scale of log(x / (1 − x)), with the standard error on this scale by
     the delta method (Cramér 1946). For the arguments, see `mean_interval`.
     """
+    from scipy.special import expit  # slow to import
+
     if not 0 < mean < 1:  # all values are equal
         return np.nan, np.nan
     logit = float(np.log(mean / (1 - mean)))
-    low, high = mean_interval(logit, error / (mean * (1 - mean)), degrees)
-    return float(1 / (1 + np.exp(-low))), float(1 / (1 + np.exp(-high)))
+    ends = expit(mean_interval(logit, error / (mean * (1 - mean)), degrees))
+    return float(ends[0]), float(ends[1])
 
 
 def mean_of_valid(values: ArrayLike) -> float:
