@@ -88,11 +88,7 @@ def progress_bar(*columns: progress.ProgressColumn | str) -> progress.Progress:
     )
 
 
-def track(items: Iterable[T], description: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items, and count them on a progress bar.
-
-    Args:
-        total: number of items; None: that of `len(items)`.
-    """
+def track(items: Iterable[T], description: str) -> Iterator[T]:
+    """Yield the items, and count them on a progress bar, up to `len(items)` if they have it."""
     with progress_bar(progress.MofNCompleteColumn(), progress.TimeRemainingColumn()) as bar:
-        yield from bar.track(items, total, description=description)
+        yield from bar.track(items, description=description)

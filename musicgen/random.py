@@ -40,7 +40,7 @@ class NoiseKey:
 
     def fold(self, *words: int) -> NoiseKey:
         """Derive the key of a part of the computation, such as a layer."""
-        return NoiseKey(self.words + tuple(int(word) for word in words))
+        return NoiseKey(self.words + words)
 
     @property
     def seed(self) -> int:

@@ -226,7 +226,7 @@ class Judgement(NamedTuple):
     advice: str = ""
 
 
-def judge(rows: Iterable[TableRow], num_held_out: int | None = None) -> list[Judgement]:
+def judge(rows: Iterable[TableRow], num_held_out: int) -> list[Judgement]:
     """Return the verdict on one run: answers to all questions for which there is a row.
 
     The column `answer` is added to these rows.
@@ -235,7 +235,7 @@ def judge(rows: Iterable[TableRow], num_held_out: int | None = None) -> list[Jud
         rows: rows of `comparison_row`. Rows without an interval, such as for a single piece, are
             skipped.
         num_held_out: number of pieces that could be measured. If that is few, and they answer no
-            question or not all, the last judgement says how to hold out more. None: not known.
+            question or not all, the last judgement says how to hold out more.
     """
     by_measure = {(row["measure"], row["baseline"]): row for row in rows}
     judgements = []
@@ -250,7 +250,7 @@ def judge(rows: Iterable[TableRow], num_held_out: int | None = None) -> list[Jud
         answer = f"{words} the {rule.baseline}"
         judgements.append(Judgement(rule.question, answer, figures, advice))
     unclear = sum(judgement.answer.startswith(UNCLEAR) for judgement in judgements)
-    if num_held_out is not None and num_held_out < FEW_HELD_OUT and (unclear or not judgements):
+    if num_held_out < FEW_HELD_OUT and (unclear or not judgements):
         answer = f"{unclear} of {pluralize(len(judgements), 'answers')} unclear"
         figures = f"{pluralize(num_held_out, 'pieces')} held out"
         judgements.append(Judgement("In all:", answer, figures, HOLD_OUT_MORE))

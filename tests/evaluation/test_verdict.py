@@ -71,7 +71,7 @@ def row(measure, mean, baseline, other, width=0.01):
     ],
 )
 def test_each_rule(given, answer, advice):
-    (found,) = v.judge([given])
+    (found,) = v.judge([given], n.FEW_HELD_OUT)
     assert [rule.question for rule in v.RULES].count(found.question) == 1
     assert found.answer.startswith(answer)
     assert f"{given['mean']:.{1 if given['mean'] >= 10 else 3}f} (" in found.figures
@@ -99,7 +99,7 @@ def test_each_rule(given, answer, advice):
 def test_margins_decide_the_words(measure, baseline, margin, sign):
     def answer(difference, width):
         given = row(measure, 10 + sign * difference, baseline, 10.0, width)
-        v.judge([given])
+        v.judge([given], n.FEW_HELD_OUT)
         return given["answer"]
 
     assert answer(margin + 0.002, 0.001) in ("better", "worse")
@@ -117,19 +117,19 @@ def test_music_with_matches_of_usual_length_is_rarely_called_a_copy(num_held_out
         pieces = dict(enumerate(matches))
         others = {i: pieces.pop(i) for i in range(12, len(matches))}
         found = comparison_row(n.TRAINING_MATCH, n.HELD_OUT_PIECES, pieces, others)
-        v.judge([found])
+        v.judge([found], num_held_out)
         worse += found.get("answer") == "worse"
     assert worse / 1000 <= 0.05
 
 
 def test_single_pieces_and_other_measures_answer_nothing():
     alone = row(n.NATS_PER_NOTE, 2.0, n.TRIGRAM, 3.0, width=float("nan"))
-    assert v.judge([alone, row("structureness", 1.0, n.ORIGINALS, 0.0)]) == []
+    assert v.judge([alone, row("structureness", 1.0, n.ORIGINALS, 0.0)], n.FEW_HELD_OUT) == []
 
 
 def test_unclear_answers_on_few_held_out_pieces_name_the_settings_that_hold_out_more():
     given = row(n.NATS_PER_NOTE, 2.9, n.TRIGRAM, 3.0, width=1)
-    for num_held_out, expected in ((5, True), (12, False), (None, False)):
+    for num_held_out, expected in ((5, True), (12, False)):
         *_, last = v.judge([given], num_held_out)
         assert ("loader.val_fraction" in last.advice) == expected
     assert len(v.judge([row(n.NATS_PER_NOTE, 2.0, n.TRIGRAM, 3.0)], 5)) == 1
