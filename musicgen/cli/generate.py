@@ -185,10 +185,10 @@ def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
 def check_of_use(model: MusicModel, options: Mapping[str, Any]) -> None:
     """Raise `ParameterError` for a setting that has no effect on this model or request."""
     sampling, grammar = options["sampling"], model.tokenizer.grammar()
-    keeps = options["keep"] or options["fill"] or options["rewrite"]
+    guides = any(options[name] for name in ("keep", "fill", "rewrite", "key"))
     for setting, has_effect, needed in (
         ("section_bars", options["form"], "form"),
-        ("sampling.guidance", keeps or sampling["guidance"] == 1, "keep or fill"),
+        ("sampling.guidance", guides or sampling["guidance"] == 1, "keep, fill or key"),
         ("sampling.max_notes", grammar.num_instruments, "a model of several instruments"),
         ("sampling.avoid_parallels", isinstance(model.tokenizer, Chorale), "a model of chorales"),
     ):

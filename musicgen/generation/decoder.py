@@ -25,10 +25,6 @@ from musicgen.tokenization.vocabulary import IntArray
 # varied; with twice as many nats it is often the same note for note.
 RETURN, CONTRAST = 3.0, -6.0
 
-KEY_GUIDANCE = 1.5
-"""Scale of the guidance of new pieces by the key that is asked for. A larger one leads out of the
-scale of the key."""
-
 
 class Decoder:
     """Runs a model on a batch of sequences and holds the model's state of each.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from musicgen.generation.constraints import ConstrainedGrammar, Constraint, request_constraints
 from musicgen.generation.continuation import Continuation
-from musicgen.generation.decoder import KEY_GUIDANCE, Decoder, GuidedDecoder, lag_biases
+from musicgen.generation.decoder import Decoder, GuidedDecoder, lag_biases
 from musicgen.generation.engines import Engine, make_engine
 from musicgen.generation.logits_processors import (
     LogitsProcessor,
@@ -208,11 +208,13 @@ class Sampler:
         """Return what computes the logits of a batch that begins with some of the prompts."""
         sampling = self.request.sampling
         decoder = Decoder(self.engine, self.tokenizer, self.lag_biases, sampling.temperature or 1.0)
-        if sampling.guidance != 1 and any(map(_guides, prompts)):
+        if sampling.guidance == 1:
+            return decoder
+        if any(map(_guides, prompts)):
             return GuidedDecoder(decoder, sampling.guidance, tritone(self.tokenizer))
         is_new = not any(prompt.score.num_notes for prompt in prompts)
         if is_new and self.request.piece.tonic is not None and "key" in decoder.names:
-            return GuidedDecoder(decoder, KEY_GUIDANCE, relative_key(self.tokenizer))
+            return GuidedDecoder(decoder, sampling.guidance, relative_key(self.tokenizer))
         return decoder
 
     def _continuation(self, sequence: GeneratedSequence, prompt: Prompt) -> Continuation:

@@ -40,10 +40,11 @@ class SamplingParams:
         max_notes: how many notes of an instrument may sound at once, for tokenizers of several
             instruments: one number, or one per instrument; None: any number.
         avoid_parallels: no two voices move in parallel fifths or octaves; for tokenizers of voices.
-        guidance: the scale of classifier-free guidance (Ho & Salimans 2022) by kept parts: logits l
-            become m + guidance (l - m). The logits m follow the negative prompt, in which the kept
-            parts of the new bars are a tritone higher or lower. 1: no guidance; other scales take
-            up to twice the time.
+        guidance: the scale of classifier-free guidance (Ho & Salimans 2022) by kept parts, or by
+            the named key of a new piece: logits l become m + guidance (l - m). The logits m follow
+            the negative prompt, in which the kept parts of the new bars are a tritone higher or
+            lower, or the key is the relative one. 1: no guidance; other scales take up to twice the
+            time.
         lag_bias: for models with a copy head: nats added to the log-probability of copies at the
             lags 0, 1, … bars; later lags have 0. None: see `decoder.lag_bias`.
     """

@@ -5,7 +5,7 @@ import torch
 import musicgen
 from musicgen.cli.generate import build_request
 from musicgen.errors import UserError
-from musicgen.generation.decoder import KEY_GUIDANCE, check_finite
+from musicgen.generation.decoder import check_finite
 from musicgen.generation.logits_processors import draw
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
@@ -147,7 +147,7 @@ def test_logits_of_a_diverged_model_are_reported(wrong):
 
 def test_guidance_leads_new_pieces_away_from_the_relative_key():
     model = musicgen.load("bach-chorales")
-    options = {"key": "F#m", "bars": 2, "temperature": 0}
+    options = {"key": "F#m", "bars": 2, "temperature": 0, "guidance": 2}
     (piece,) = model.generate(None, **options)
     tokens, length = piece.tokens, len(piece.prompt.tokens)
     sampler = Sampler(model.model, model.tokenizer, model.request(**options))
@@ -167,7 +167,7 @@ def test_guidance_leads_new_pieces_away_from_the_relative_key():
         )[0, length - 1 : -1]
         for ids in (tokens, heard)
     )
-    guided = others + KEY_GUIDANCE * (logits - others)
+    guided = 2 * logits - others
     best, plain = (
         each.masked_fill(~torch.stack(masks), -torch.inf).argmax(1) for each in (guided, logits)
     )
