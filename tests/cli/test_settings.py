@@ -289,7 +289,7 @@ def test_the_number_of_notes_that_is_given_stays():
 )
 def test_settings_without_effect_are_refused(options, line):
     plain = {"form": None, "section_bars": None, "sampling": {"guidance": 1}}
-    plain |= {"keep": None, "fill": None, "rewrite": None}
+    plain |= {"keep": None, "fill": None, "rewrite": None, "key": None}
     model = SimpleNamespace(tokenizer=REMI())
     check_of_use(model, plain)
     sampling = {**plain["sampling"], **options.get("sampling", {})}
@@ -297,10 +297,10 @@ def test_settings_without_effect_are_refused(options, line):
         check_of_use(model, {**plain, **options, "sampling": sampling})
 
 
-@pytest.mark.parametrize("setting", ["keep", "fill", "rewrite"])
-def test_guidance_is_for_pieces_with_something_to_keep(setting):
+@pytest.mark.parametrize("setting", ["keep", "fill", "rewrite", "key"])
+def test_guidance_is_for_pieces_with_something_to_keep_and_for_keys(setting):
     options = {"form": None, "section_bars": None, "sampling": {"guidance": 2}}
-    options |= {"keep": None, "fill": None, "rewrite": None, setting: "bass"}
+    options |= {"keep": None, "fill": None, "rewrite": None, "key": None, setting: "bass"}
     check_of_use(SimpleNamespace(tokenizer=REMI()), options)
 
 
