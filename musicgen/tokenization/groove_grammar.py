@@ -94,7 +94,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         after_off = (last >= num_voices) & (last < 2 * num_voices)
         after_bos, begun = last == self.bos, last != self.pad
         sounding = state.ends != 0
-        next_end, next_voice = self._next_end(state)
+        next_end, next_voice = self.next_end(state)
         any_sounding = next_voice < num_voices
         is_due = next_end <= time
         mask = np.empty((len(last), len(self.vocabulary)), dtype=bool)
@@ -125,7 +125,7 @@ class GrooveGrammar(Grammar[GrooveState]):
 
     def time_tokens(self, state: GrooveState, until: IntArray) -> BoolArray:
         tokens = np.arange(len(self.vocabulary))
-        next_end, time = self._next_end(state)[0], state.time[:, None]
+        next_end, time = self.next_end(state)[0], state.time[:, None]
         arrival = time - time % STEPS_PER_BEAT + tokens - self.shifts.start + 1
         # An event must follow any shift but the longest.
         ready = arrival >= np.minimum(until[:, None], next_end)
@@ -149,7 +149,7 @@ class GrooveGrammar(Grammar[GrooveState]):
         last_event = latest(state.last_event, ~self._adds[ids], ids)
         return time, {"ends": ends, "last_event": last_event}
 
-    def _next_end(self, state: GrooveState) -> tuple[IntArray, IntArray]:
+    def next_end(self, state: GrooveState) -> tuple[IntArray, IntArray]:
         """Return the time by which a note or else the piece must end, and its voice. [B, 1].
 
         The lowest voice where several must end, `num_voices` if none sounds.
@@ -242,14 +242,14 @@ class LastChordOfGroove(Constraint):
         on, off, shift = (mask[:, grammar.slices[x]] for x in ("NoteOn", "NoteOff", "TimeShift"))
         on &= ~is_last | chord & ~must_end & (time <= onset_end)
         on &= ~must_begin | (voices <= last_must)
-        off &= ~must_end & may_end | must_end & (voices <= first_outside)
+        off &= np.where(must_end, voices <= first_outside, may_end)
         arrival = time - time % STEPS_PER_BEAT + np.arange(1, shift.shape[1] + 1)
-        next_end = np.where(sounding, state.ends, NEVER).min(axis=1, keepdims=True)
+        any_sounding = sounding.any(axis=1, keepdims=True)
         # At the end of a shift, unless it is the longest one, a note may begin or end.
-        may_arrive = (arrival <= onset_end) | (arrival == next_end)
+        may_arrive = (arrival <= onset_end) | (arrival == grammar.next_end(state)[0])
         may_arrive |= (sounding & ~held).any(axis=1, keepdims=True)
-        may_arrive |= (arrival >= hold_end) & sounding.any(axis=1, keepdims=True)
-        may_arrive[:, -1] |= sounding.any(axis=1)
+        may_arrive |= any_sounding & (arrival >= hold_end)
+        may_arrive[:, -1:] |= any_sounding
         shift &= np.where(is_last, may_arrive, arrival <= start)
         shift &= ~(must_end | must_begin)
         mask[:, grammar.eos] = ~must_begin[:, 0]

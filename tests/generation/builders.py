@@ -8,10 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import mido
+import torch
 from mido.midifiles.meta import encode_variable_int
 
 from musicgen.attention import ELU, LinearAttention
 from musicgen.composer import compose_groove, compose_pop
+from musicgen.generation.continuation import Continuation
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import make_prompt
 from musicgen.generation.request import GenerationRequest
@@ -209,3 +211,15 @@ def run(tokenizer, model=None, prompts=None, **kwargs):
     request = GenerationRequest.of(**kwargs)
     done = Sampler(model or small_model(tokenizer), tokenizer, request).continuations(prompts)
     return sorted(done, key=lambda c: (c.prompt.name, c.sample))
+
+
+def allowed_tokens(model: MusicModel, piece: Continuation, **options) -> torch.Tensor:
+    """Which tokens were allowed at each new token of a piece of these options. [N, V]"""
+    prompt, masks = piece.prompt, []
+    sampler = Sampler(model.model, model.tokenizer, model.request(**options))
+    grammar = sampler.constrained_grammar([prompt])
+    state = grammar.start([prompt.tokens])
+    for token in piece.tokens[len(prompt.tokens) :]:
+        masks.append(grammar.allowed(state)[0])
+        state = grammar.advance(state, [token])
+    return torch.stack(masks)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
-from musicgen.generation.sampler import Sampler
 from musicgen.midi import (
     TEMPO,
     KeySignature,
@@ -24,7 +23,7 @@ from musicgen.random import NoiseKey
 from musicgen.report.html import Kept, score_payload
 from musicgen.tokenization import REMI, Chorale, Groove2Groove
 from musicgen.tokenization.voices import VOICES
-from tests.generation.builders import music_model
+from tests.generation.builders import allowed_tokens, music_model
 from tests.tokenizers import frozen_tokenizers
 
 CHORALE, SONGS = Chorale(lead_probability=0.5), frozen_tokenizers()["songs"]
@@ -338,15 +337,10 @@ def test_guidance_leads_away_from_what_is_given_a_tritone_away(num_samples):
     options = {"keep": "voice", "temperature": 0, "guidance": 3, "num_samples": num_samples}
     piece = model.generate(accompanied(), **options)[-1]
     tokens, length = piece.tokens, len(piece.prompt.tokens)
-    sampler = Sampler(model.model, SONGS, model.request(**options))
-    grammar = sampler.constrained_grammar([piece.prompt])
-    state, is_free, masks = grammar.start([piece.prompt.tokens]), [], []
-    for token in tokens[length:]:
-        masks.append(grammar.allowed(state)[0])
-        is_free.append(masks[-1].sum() > 1)
-        state = grammar.advance(state, [token])
+    allowed = allowed_tokens(model, piece, **options)
+    free = allowed.sum(1) > 1
     heard = tokens.copy()  # by the model from which guidance leads away
-    for i in [*range(length), *np.flatnonzero(~np.array(is_free)) + length]:
+    for i in [*range(length), *np.flatnonzero(~free.numpy()) + length]:
         family, _, value = SONGS.vocabulary.token(int(tokens[i])).partition("_")
         if family == "Pitch":
             heard[i] = SONGS.vocabulary.id(f"Pitch_{int(value) - 6}")
@@ -355,7 +349,6 @@ def test_guidance_leads_away_from_what_is_given_a_tritone_away(num_samples):
         model.model(torch.from_numpy(x)[None], noise=NoiseKey((0,)))[0, length - 1 : -1]
         for x in (tokens, heard)
     )
-    free, allowed = torch.tensor(is_free), torch.stack(masks)
     best, plain = (
         x.masked_fill(~allowed, -torch.inf).argmax(1)[free]
         for x in (3 * logits - 2 * others, logits)

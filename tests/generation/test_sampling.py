@@ -7,11 +7,10 @@ from musicgen.cli.generate import build_request
 from musicgen.errors import UserError
 from musicgen.generation.decoder import check_finite
 from musicgen.generation.logits_processors import draw
-from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
 from musicgen.random import NoiseKey
 from musicgen.tokenization import REMI
-from tests.generation.builders import music_model
+from tests.generation.builders import allowed_tokens, music_model
 
 THREE, FOUR = (0.5, 0.3, 0.2), (1 / 2, 1 / 4, 1 / 8, 1 / 8)
 NO_TOKENS = torch.empty(1, 0, dtype=torch.long)
@@ -150,12 +149,7 @@ def test_guidance_leads_new_pieces_away_from_the_relative_key():
     options = {"key": "F#m", "bars": 2, "temperature": 0, "guidance": 2}
     (piece,) = model.generate(None, **options)
     tokens, length = piece.tokens, len(piece.prompt.tokens)
-    sampler = Sampler(model.model, model.tokenizer, model.request(**options))
-    grammar = sampler.constrained_grammar([piece.prompt])
-    state, masks = grammar.start([piece.prompt.tokens]), []
-    for token in tokens[length:]:
-        masks.append(grammar.allowed(state)[0])
-        state = grammar.advance(state, [token])
+    allowed = allowed_tokens(model, piece, **options)
     index = model.tokenizer.vocabulary.id
     heard = np.where(tokens == index("Key_3m"), index("Key_3"), tokens)
     assert (heard != tokens).sum() == 1
@@ -168,8 +162,6 @@ def test_guidance_leads_new_pieces_away_from_the_relative_key():
         for ids in (tokens, heard)
     )
     guided = 2 * logits - others
-    best, plain = (
-        each.masked_fill(~torch.stack(masks), -torch.inf).argmax(1) for each in (guided, logits)
-    )
+    best, plain = (each.masked_fill(~allowed, -torch.inf).argmax(1) for each in (guided, logits))
     assert best.tolist() == tokens[length:].tolist()
     assert best.tolist() != plain.tolist()
