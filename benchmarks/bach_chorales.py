@@ -45,7 +45,7 @@ def losses(out: Path) -> Iterator[dict[str, Any]]:
     """Yield the nats per note of each held-out split."""
     for split in ("val", "test"):
         found = out / f"loss-{split}"
-        whole = ["metrics=position_loss", "metric.position_loss.max_factor=16"]
+        whole = ["metrics=position_loss", "metric.position_loss.max_factor=8"]
         run("evaluate.py", f"checkpoint={FOLDER}", f"split={split}", *whole, f"out={found}")
         for row in read_csv(found / "position_loss.csv"):
             if row["part"] == "nats per note":
