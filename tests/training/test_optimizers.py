@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from hydra.utils import instantiate
+from torch import distributed
 from torch.nn import functional as F
 
 from musicgen.errors import ParameterError
@@ -13,6 +14,7 @@ from musicgen.random import NoiseKey
 from musicgen.training import optimizers
 from musicgen.training.optimizers import MuonAdamW, parameter_groups
 from musicgen.training.schedules import inverse_sqrt, warmup_cooldown, warmup_cosine
+from tests.end_to_end.deaths import call_in_two_processes
 from tests.models.test_one_graph import Kernels
 
 VOCABULARY = 7
@@ -54,6 +56,28 @@ def test_matrices_of_one_shape_are_orthogonalised_together(models, monkeypatch):
     shapes = {layers[0].qkv.weight[: len(layers[0].qkv.weight) // 3].shape}
     shapes |= {part.weight.shape for part in (layers[0].out, layers[0].ff_in, layers[0].ff_out)}
     assert products == [5 * 2 * 6 * len(layers), 5 * 2 * len(shapes)]
+
+
+MATRICES = torch.randn(5, 6, 4, generator=torch.Generator().manual_seed(0))
+
+
+def orthogonalize_in_one_process(folder) -> None:
+    distributed.init_process_group("gloo")
+    with Kernels() as kernels:
+        found = optimizers.orthogonalize_all(MATRICES.unbind())
+    rank = distributed.get_rank()
+    torch.save((found, kernels.counts["aten.addmm.default"]), folder / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_each_process_orthogonalizes_a_share_of_the_matrices(tmp_path):
+    assert call_in_two_processes(orthogonalize_in_one_process, tmp_path) == 0
+    expected = optimizers.orthogonalize_all(MATRICES.unbind())
+    for rank in range(2):
+        found, products = torch.load(tmp_path / f"{rank}.pt")
+        assert torch.equal(torch.stack(found[: len(MATRICES)]), torch.stack(expected))
+        assert products == 5 * 2 * 3  # of three matrices, where one process has five
 
 
 def test_steps_are_those_of_torch_with_queries_keys_and_values_apart(models):
