@@ -50,7 +50,7 @@ def figures() -> Iterator[tuple[str, str]]:
     ]
     yield "docs/arranging.md", f"worse by {places(losses[1] - losses[0])} nats a note"
     rhythm = songs["16 bars after 8", "onset-duration similarity"]
-    text = "later bars of a piece have {}, and bars of an unrelated piece {};"
+    text = "its later bars have {} and those of an unrelated piece {} "
     yield "docs/glossary.md", text.format(places(rhythm["originals"]), places(rhythm["unrelated"]))
     parts = "16 bars after 8", "16 bars after 8 of POP909"
     bars = [songs[part, "repeated bars"] for part in parts]

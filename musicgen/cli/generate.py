@@ -15,7 +15,7 @@ from musicgen.cli.arguments import command
 from musicgen.cli.output import output_folder, set_up_cpu
 from musicgen.console import console, log, progress_bar, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
-from musicgen.data.prompt_files import SPLITS, absolute_prompts, prompt_files
+from musicgen.data.prompt_files import HELD_OUT, absolute_prompts, prompt_files
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.evaluation import generated_files
 from musicgen.evaluation.originality import searchable_training_data, training_matches
@@ -204,7 +204,7 @@ def read_prompts(
     """Return the prompts, and notices of what was left out of them, which are printed."""
     if cfg.prompt is None:
         return [model.prompt(None, request=request, time_signature=cfg.time_signature)], []
-    if cfg.prompt in SPLITS:
+    if cfg.prompt in HELD_OUT:
         data = open_training_data(model, cfg.data.root)
         sources: Any = piece_readers(data, data.split(cfg.prompt))
     else:

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 
 from omegaconf import DictConfig
 
-from musicgen.data.prompt_files import SPLITS, prompt_files
+from musicgen.data.prompt_files import HELD_OUT, prompt_files
 from musicgen.errors import UserError
 from musicgen.files import remove_if_empty
 from musicgen.run_folders import MANIFEST, claimed, find_checkpoint
@@ -26,7 +26,7 @@ def check_places(cfg: DictConfig) -> None:
     """
     if cfg.checkpoint is not None:
         cfg.checkpoint = str(find_checkpoint(str(cfg.checkpoint)))
-    if cfg.prompt is not None and cfg.prompt not in SPLITS:
+    if cfg.prompt is not None and cfg.prompt not in HELD_OUT:
         prompt_files(cfg.prompt)
     for setting in ("soundfont", "beats"):
         path = Path(str(cfg[setting])).expanduser()

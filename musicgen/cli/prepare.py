@@ -7,12 +7,10 @@ from musicgen.console import log
 from musicgen.data.corpora import Corpus
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import UserError
-from musicgen.validation import check_seed
 
 
 def main(cfg: DictConfig) -> None:
     """Encode the corpus of `data` with the tokenizer, into the cache of `loader`; or a shard."""
-    check_seed("seed", cfg.seed)
     tokenizer = instantiate(cfg.tokenizer, _convert_="all")
     music = instantiate(cfg.data, _convert_="all")
     if not isinstance(music, Corpus):

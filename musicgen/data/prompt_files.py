@@ -9,8 +9,8 @@ from musicgen.errors import UserError
 from musicgen.midi import divide_book, file_of, find_music, music_name
 from musicgen.package_data import own_or_example
 
-SPLITS = ("val", "test")
-"""Prompts that name no file, but a split of the corpus of a model."""
+HELD_OUT = ("val", "test")
+"""Splits of the corpus of a model that no model is trained on; prompts may name them."""
 
 
 def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
@@ -40,7 +40,7 @@ def prompt_files(prompt: str | Sequence[str]) -> dict[str, Path]:
 
 def absolute_prompts(prompt: str | Sequence[str] | None) -> str | list[str] | None:
     """Return the argument of `prompt_files` with absolute paths; splits and None are unchanged."""
-    if prompt is None or prompt in SPLITS:
+    if prompt is None or prompt in HELD_OUT:
         return prompt
     names = [prompt] if isinstance(prompt, str) else prompt
     return [str(_in_home(name).absolute()) for name in names]

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from musicgen import load
 from musicgen.checkpoints import build
 from musicgen.console import log, warn_of_first
-from musicgen.data.prompt_files import SPLITS, prompt_files
+from musicgen.data.prompt_files import HELD_OUT, prompt_files
 from musicgen.errors import UserError, errors_name
 from musicgen.evaluation.runs import Inputs, open_training_data, piece_readers
 from musicgen.files import read_json
@@ -128,7 +128,7 @@ def open_originals(inputs: Inputs, manifest: Manifest) -> Originals:
             "the originals are not known; give their folder, references=DIR, or a split, "
             "references=val or references=test"
         )
-    if place in SPLITS:
+    if place in HELD_OUT:
         data = open_training_data(load(manifest.checkpoint or inputs.checkpoint), inputs.root)
         sources = piece_readers(data, data.split(str(place)))
     else:
@@ -153,7 +153,7 @@ def default_measure(inputs: Inputs) -> str:
         return "style_over_time"
     if not generated:
         return "style" if references else "evaluation"
-    if references in SPLITS:
+    if references in HELD_OUT:
         return "style"
     manifest = read_manifest(generated)
     if not references:

@@ -1,7 +1,7 @@
 """The measure `evaluation` of one or several runs: losses, continuations and a verdict."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from musicgen import load
 from musicgen.console import log, warn, warn_of_first
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
-from musicgen.data.prompt_files import SPLITS
+from musicgen.data.prompt_files import HELD_OUT
 from musicgen.errors import UserError
 from musicgen.evaluation.descriptors import compare_continuations
 from musicgen.evaluation.generated_files import file_names, write_manifest
@@ -148,9 +148,9 @@ def shared_held_out(runs: Sequence[Run], split: str) -> tuple[list[str], str | N
     Raises:
         UserError: the runs have no held-out piece in common.
     """
-    check_choice("split", split, SPLITS)
+    check_choice("split", split, HELD_OUT)
     few = any(len(run.data.cache.pieces(split)) < FEW_HELD_OUT for run in runs)
-    splits: Sequence[str] = SPLITS if few else [split]
+    splits: Sequence[str] = HELD_OUT if few else [split]
     pieces = []  # indices by name, of each run
     for cache in (run.data.cache for run in runs):
         indices = sorted(index for each in splits for index in cache.pieces(each))
@@ -311,7 +311,7 @@ def write_continuations(
         write_bytes(folder / file, written.data)
     scores = {file: each.new_on_grid for file, (each, _) in files.items()}
     matches, held_out, _ = training_matches(data, scores, MAX_HELD_OUT)
-    settings = {"checkpoint": str(model.path), **asdict(request)}
+    settings = {"checkpoint": str(model.path), **request.options()}
     provenance = {"tokenizer": model.content.tokenizer, "references": references}
     shown = [
         replace(piece, midi_file=f"{folder.name}/{piece.midi_file}", metadata={})

@@ -15,7 +15,7 @@ from hydra.utils import get_class
 from musicgen import load
 from musicgen.checkpoints import check_targets
 from musicgen.console import log, warn
-from musicgen.data.corpora import ComposedCorpus, Corpus
+from musicgen.data.corpora import SPLITS, ComposedCorpus, Corpus
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.errors import ParameterError, UserError, parameter_of
 from musicgen.generation.model import MusicModel
@@ -57,7 +57,7 @@ class Inputs:
             if not is_list or not all(isinstance(each, str) for each in value or ()):
                 expected = 'expected a list of different folders: [A,B]; ["5"] if it is a number'
                 raise ParameterError(name, value, expected)
-        check_choice("split", self.split, ("train", "val", "test"))
+        check_choice("split", self.split, SPLITS)
         check_int("max_pieces", self.max_pieces, none_means="all")
         check_seed("seed", self.seed)
 

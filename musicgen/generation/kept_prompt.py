@@ -12,7 +12,7 @@ from musicgen.generation.accompaniment import with_first_bar
 from musicgen.generation.gap import Gap
 from musicgen.generation.performance import Performance
 from musicgen.generation.prompt import Boundary, KeptParts, Prompt
-from musicgen.generation.source import Source, bar_lines, median_velocities, on_grid, with_own_keys
+from musicgen.generation.source import Source, median_velocities, on_grid, with_own_keys
 from musicgen.midi import TICKS_PER_BEAT, Marker, Score
 from musicgen.midi.key import note_names
 from musicgen.tokenization.base import ConditioningTokens, Tokenizer
@@ -54,7 +54,7 @@ def kept_prompt(
     kept_score = with_own_keys(kept_score, source)
     free = np.flatnonzero(conditioning.ids < 0)
     if not len(free):
-        raise UserError(f"{name}: nothing is left to write")
+        raise UserError(f"{name}: nothing is left to write; keep fewer parts, or fewer prompt_bars")
     is_kept = [role is not None and role not in targets for role in roles]
     num_notes = sum(len(track.notes) for track in compress(written.tracks, is_kept))
     before = [chord._replace(tick=first) for chord in _chords_between(score, 0, first)[-1:]]
@@ -128,7 +128,7 @@ def _performance_of(
     """Return the performance of a piece with kept parts; None if it has no notes."""
     ticks, in_bars = conditioning.tick_map
     per_beat = tokenizer.steps_per_beat
-    lines = relocate(bar_lines(source), conditioning.tick_map)
+    lines = relocate(source.bar_lines(), conditioning.tick_map)
     return Performance.of(
         source,
         tokenizer.normalise_rhythm(source),
@@ -164,7 +164,7 @@ def _bars_to_write(
     Raises:
         UserError: the piece has fewer bars.
     """
-    lines: list[int] = bar_lines(score).tolist()
+    lines: list[int] = score.bar_lines().tolist()
     if (bars[1] or 0) >= len(lines):
         raise UserError(f"{name}: fill: expected some of its {len(lines) - 1} bars")
     begin, stop = min(bars[0], len(lines) - 1), -1 if bars[1] is None else bars[1]

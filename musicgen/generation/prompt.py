@@ -10,7 +10,6 @@ from musicgen.errors import UserError
 from musicgen.generation.performance import Performance
 from musicgen.generation.source import (
     Source,
-    bar_lines,
     median_velocities,
     other_time_signature,
     signatures_of,
@@ -305,7 +304,7 @@ class FirstBars:
             )
         self.step = self.grid.ticks_per_beat // tokenizer.steps_per_beat
         self.bars = tokenizer.bar_starts(self.tokens, tokenizer.bar_length(score))
-        self.lines = bar_lines(score)
+        self.lines = score.bar_lines()
         in_bars = relocate(relocate(self.lines, gaps), self.report.tick_map)
         self.line_steps = self.report.grid(in_bars)
         onsets = self.grid.notes["onset"] // self.step

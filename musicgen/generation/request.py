@@ -53,8 +53,8 @@ class PieceParams:
         keep: names of the voices or parts that stay; the model writes the others. The prompt is a
             whole piece then. For models in which these parts may come first.
         fill: parts, bars or both of a whole piece to write anew, such as `violin 5-8`, see
-            `parse_gap`; bars alone are written without the parts in `keep`. Bars are for models
-            of songs.
+            `parse_gap`; bars alone are written without the parts in `keep`. Bars are for tokens
+            with gaps, as those of songs-small and bach-chorales.
     """
 
     bars: int | None = None

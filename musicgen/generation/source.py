@@ -14,7 +14,6 @@ from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
 from musicgen.midi.tick_grid import is_notated
 from musicgen.plugins import plugin, suffixes
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.vocabulary import IntArray
 
 PACE_BARS = 4
 """Last bars of a played prompt whose mean tempo the continuation has."""
@@ -101,13 +100,6 @@ def pace_of(score: Score, prompt_bars: int | None) -> float:
     last = slice(max(first, end - PACE_BARS), end)
     lengths = np.diff(np.append(lines, score.end))[last]
     return float(lengths.sum() / (lengths / tempos["bpm"][last]).sum())
-
-
-def bar_lines(score: Score) -> IntArray:
-    """Return the ticks of the bar lines of a piece, with the end of the last bar. [num_bars + 1]"""
-    starts = score.bar_starts()
-    last = int(starts[-1])
-    return np.append(starts, last + score.bar_ticks(score.time_signature_at(last)))
 
 
 def median_velocities(

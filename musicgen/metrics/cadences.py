@@ -185,9 +185,7 @@ def half_cadence_share(
         phrase: how many bars a phrase has.
         first: number of the score's first bar, counted from the beginning of the piece's phrases.
     """
-    starts = score.bar_starts()
-    last_bar = score.bar_ticks(score.time_signature_at(int(starts[-1])))
-    lines = np.append(starts, starts[-1] + last_bar)[: score.num_bars + 1]
+    lines = score.bar_lines()[: score.num_bars + 1]
     notes, rests = pitched_notes(score), []
     for bar, (line, end) in enumerate(pairwise(lines.tolist())):
         if (first + bar + 1) % phrase == 0:

@@ -231,6 +231,12 @@ class Score:
             spans.append(np.arange(s.tick, min(edge, end, s.tick + bar * max_bars), bar))
         return np.concatenate(spans).astype(np.int64)
 
+    def bar_lines(self) -> IntArray:
+        """Return the ticks at which bars begin, and at which the last one ends. [num_bars + 1]"""
+        starts = self.bar_starts()
+        last = int(starts[-1])
+        return np.append(starts, last + self.bar_ticks(self.time_signature_at(last)))
+
     @property
     def num_bars(self) -> int:
         """How many bars there are until the last note begins; 0 without notes."""
@@ -241,9 +247,8 @@ class Score:
 
     def mean_tempos(self, bars: int = 1) -> NDArray[np.void]:
         """Return the mean tempo of each bar, or of several. `TEMPO`"""
-        lines = self.bar_starts()[::bars]
-        end = lines[-1] + self.bar_ticks(self.time_signature_at(int(lines[-1])))
-        lines = np.append(lines, end)
+        lines = self.bar_lines()
+        lines = np.append(lines[:-1:bars], lines[-1])
         seconds = np.diff(self.seconds_at(lines))
         tempos = np.empty(len(seconds), TEMPO)
         tempos["tick"] = lines[:-1]

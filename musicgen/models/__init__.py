@@ -3,7 +3,6 @@
 from musicgen.models.compatibility import check_compatible
 from musicgen.models.copy_attention import CopySettings
 from musicgen.models.inputs import SequenceHead
-from musicgen.models.inspection import layer_outputs
 from musicgen.models.state import ModelState
 from musicgen.models.transformer import Transformer, parameter_count
 
@@ -13,6 +12,5 @@ __all__ = [
     "SequenceHead",
     "Transformer",
     "check_compatible",
-    "layer_outputs",
     "parameter_count",
 ]

@@ -1,4 +1,4 @@
-"""What a model computes inside: outputs of layers, attention weights, functions of the lag."""
+"""What a model computes inside: attention weights, and functions of the lag."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -13,18 +13,6 @@ from musicgen.errors import UserError
 from musicgen.models.transformer import Transformer
 from musicgen.position import Site
 from musicgen.random import NoiseKey
-
-
-def layer_outputs(model: Transformer, tokens: Tensor, **inputs: Any) -> list[Tensor]:
-    """Return the output of each layer, from the first to the last: [B, L, D] each.
-
-    A class token of the head comes first, as an additional token.
-
-    Args:
-        tokens: ids. [B, L]
-        inputs: `positions`, `key_mask` and `noise`, see `Transformer.hidden`.
-    """
-    return model.hidden_states(tokens, **inputs)[1:]
 
 
 def identical_token_weights(

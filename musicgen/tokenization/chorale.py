@@ -319,7 +319,9 @@ class Chorale(Tokenizer):
         begin = self.future_length(ids) + self.opening + NUM_VOICES * start
         begin += NUM_VOICES * LEAD * any(leading)
         if begin >= size or (end is None and ids[0] not in self.families["Lead"]):
-            raise UserError("nothing is left to write: the parts that are kept have ended")
+            raise UserError(
+                "nothing is left to write: the kept parts have ended; give fewer prompt_bars"
+            )
         ids[begin:size] = np.where(np.resize(leading, size - begin), ids[begin:size], FREE)
         gap_end = None if end is None else stop
         return ConditioningTokens(ids, roles, written, start, gap_end=gap_end)

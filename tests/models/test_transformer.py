@@ -8,7 +8,7 @@ from torch import nn
 
 from musicgen.attention import ELU, FAVOR, GaussianSpan, LinearAttention, ReLU, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.models import SequenceHead, check_compatible, layer_outputs, parameter_count
+from musicgen.models import SequenceHead, check_compatible, parameter_count
 from musicgen.position import PermuteFormer, RoPE, SineSPE, Site, TransformerXL
 from tests.models.builders import random_tokens, small
 
@@ -150,7 +150,7 @@ def test_settings_that_cannot_be_name_themselves_and_the_cure(message, settings)
 
 def test_layer_outputs_are_those_of_the_residual_stream():
     model, ids = small(num_layers=3), random_tokens(2, 7)
-    outputs = layer_outputs(model, ids)
+    outputs = model.hidden_states(ids)[1:]
     assert [each.shape for each in outputs] == 3 * [(2, 7, 12)]
     last = outputs[-1] if model.norm is None else model.norm(outputs[-1], None)
     torch.testing.assert_close(last, model.hidden(ids)[0])

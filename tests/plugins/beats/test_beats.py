@@ -224,8 +224,11 @@ def test_beats_of_a_file_are_those_of_its_time_signatures() -> None:
 def test_tempi_are_means_of_bars() -> None:
     score = waltz()
     score.tempos = np.array([(0, 60), (TICKS, 120), (3 * TICKS, 90)], TEMPO)
-    bpm = score.mean_tempos()["bpm"]
-    np.testing.assert_allclose(bpm[:2], [3 * 60 / (1 + 2 * 0.5), 90])
+    np.testing.assert_allclose(score.mean_tempos()["bpm"][:2], [3 * 60 / (1 + 2 * 0.5), 90])
+    lines = score.bar_lines()
+    score.tempos = np.array([(0, 60), (lines[-2], 120)], TEMPO)  # the last bar is twice as fast
+    bars = len(lines) - 1
+    np.testing.assert_allclose(score.mean_tempos(bars)["bpm"], [60 * bars / (bars - 0.5)])
 
 
 def test_files_of_beats_are_read(tmp_path) -> None:
