@@ -196,8 +196,8 @@ class RunProgress(ProgressBar):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:
-            state = TextColumn("steps{task.fields[state]}")
-            left = TextColumn("{task.fields[left]} left", style="progress.remaining")
+            state = TextColumn("steps{task.fields[state]},")
+            left = TextColumn("left {task.fields[left]}, elapsed", style="progress.remaining")
             self._progress = progress_bar(MofNCompleteColumn(), state, left)
             self._bar = self._progress.add_task("training", total=None, state="", left="-:--:--")
             self._progress.start()
