@@ -171,7 +171,7 @@ class MuonAdamW(Optimizer):
                     by_shape.setdefault((*weight.shape,), []).append((weight, update))
         for (rows, columns), pairs in by_shape.items():
             weights, updates = zip(*pairs, strict=True)
-            for weight, update in zip(weights, orthogonalize_all(updates), strict=False):
+            for weight, update in zip(weights, orthogonalize_all(updates), strict=True):
                 weight.mul_(1 - lr * decay)
                 weight.add_(update, alpha=-lr * max(1, rows / columns) ** 0.5)
         # Loading a checkpoint replaces both.
@@ -184,7 +184,7 @@ def orthogonalize_all(matrices: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return matrices of one shape, the same in all processes, orthogonalised.
 
     Each of several processes computes its share of them, and receives the others'. The last matrix
-    fills up the shares, which have one size: more matrices than given may be returned.
+    fills up the shares, which have one size.
     """
     several = distributed.is_initialized()
     rank, number = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
@@ -196,9 +196,10 @@ def orthogonalize_all(matrices: Sequence[Tensor]) -> Sequence[Tensor]:
         share = tuple(map(orthogonalize, own))
     if not several:
         return share
-    found = share[0].new_empty(number * size, *share[0].shape)
-    distributed.all_gather_into_tensor(found, torch.stack(share))
-    return found.unbind()
+    stacked = torch.stack(share)
+    shares = [torch.empty_like(stacked) for _ in range(number)]
+    distributed.all_gather(shares, stacked)
+    return torch.cat(shares).unbind()[: len(matrices)]
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
