@@ -199,7 +199,7 @@ def explain_figures(pieces: list[ReportPiece]) -> str:
     return (
         "The figures below a piece compare its new bars with the whole piece of the prompt. "
         f"{'; '.join(meanings)}. 1 means equal histograms, 0 that nothing is shared. The later "
-        "bars of songs have an onset-duration similarity of .86 to their own piece, and of .47 to "
+        "bars of songs have an onset-duration similarity of .86 to their own piece, and of .42 to "
         "an unrelated one."
     )
 
