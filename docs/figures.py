@@ -52,6 +52,9 @@ def figures() -> Iterator[tuple[str, str]]:
     rhythm = songs["16 bars after 8", "onset-duration similarity"]
     text = "its later bars have {} and those of an unrelated piece {} "
     yield "docs/glossary.md", text.format(places(rhythm["originals"]), places(rhythm["unrelated"]))
+    own, other = (f"{rhythm[side]:.2f}".lstrip("0") for side in ("originals", "unrelated"))
+    text = f"similarity of {own} to their own piece, and of {other} to"
+    yield "musicgen/evaluation/generated_files.py", text
     parts = "16 bars after 8", "16 bars after 8 of POP909"
     bars = [songs[part, "repeated bars"] for part in parts]
     shares = [places(row[x]) for row in bars for x in ("generated", "originals")]
@@ -78,20 +81,29 @@ def figures() -> Iterator[tuple[str, str]]:
 
 def copy_figures(of_pop: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the sentences on bars that return: their shares after pop songs, and exact copies."""
-    copies = {
-        x["metre"]: x["generated"] / x["originals"]
-        for x in result("songs")["rows"]
-        if (x["part"], x["measure"]) == ("16 bars after 8", "copied bars")
+    rows = {
+        (x["part"], x["metre"]): x for x in result("songs")["rows"] if x["measure"] == "copied bars"
     }
-    yield (
+
+    def multiple(part: str, metre: str = "all") -> float:
+        row = rows[part, metre]
+        return float(row["generated"] / row["originals"])
+
+    card, parts = (
         "musicgen/pretrained/songs-small/README.md",
+        ("16 bars after 8", "12 bars after 4"),
+    )
+    yield (
+        card,
         "{:.1f} times as many are exact copies: in 3/4 {:.1f} times, in 2/4 {:.1f} times, in 4/4 "
-        "{:.1f} times.".format(*(copies[metre] for metre in ("all", "3/4", "2/4", "4/4"))),
+        "{:.1f} times.".format(*(multiple(parts[0], x) for x in ("all", "3/4", "2/4", "4/4"))),
     )
-    yield (
-        "musicgen/pretrained/songs-small/README.md",
-        f"less often than in the originals ({of_pop[0]} of {of_pop[1]})",
-    )
+    yield card, f"less often than in the originals ({of_pop[0]} of {of_pop[1]})"
+    for songs, text in {
+        "POP909": "{:.1f} to {:.1f} times as frequent after every second song",
+        "the other songs of POP909": "{:.1f} to {:.1f} times after the other songs",
+    }.items():
+        yield card, text.format(*sorted(multiple(f"{part} of {songs}") for part in parts))
 
 
 def gpu_steps(run: int) -> dict[tuple[str, int, bool], dict[str, float]]:
