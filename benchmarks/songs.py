@@ -91,8 +91,8 @@ def main() -> None:
 def parts(args: argparse.Namespace, data: EncodedCorpus) -> dict[str, tuple[Readers, Row]]:
     """Return what is continued in each part of the measurement, and how."""
     cache, voice = data.cache, data.tokenizer.vocabulary.id("Part_Voice")
-    by_composer = "openscore_lieder/", "polish_piano/"  # not by pieces, as other corpora
-    held_out = [i for i in data.split("val") if cache.names[i].startswith(by_composer)]
+    corpora = "openscore_lieder/", "polish_piano/"  # which hold out all pieces of a composer
+    held_out = [i for i in data.split("val") if cache.names[i].startswith(corpora)]
     starts = {i: data.tokenizer.bar_starts(cache[i], cache.bar_lengths[i]) for i in held_out}
     long = [i for i in held_out if len(starts[i]) > BARS]
     sung = {i: data.tokenizer.times(cache[i])[cache[i] == voice] for i in long}

@@ -85,11 +85,11 @@ def recognise_chords(score: Score) -> list[Marker]:
 
 def _beats(score: Score) -> tuple[IntArray, FloatArray]:
     """Return the ticks of the S beats and of the end [S + 1], and the cost of a change [S]."""
-    starts = score.bar_starts()[:_MAX_BEATS]
+    lines = score.bar_lines()[: _MAX_BEATS + 1]
+    starts = lines[:-1]
     signatures = score.time_signatures_from_start()
     latest = np.searchsorted([s.tick for s in signatures], starts, side="right") - 1
     per_bar = np.array([beats_in_bar(s) for s in signatures])[latest]
-    lines = np.append(starts, starts[-1] + score.bar_ticks(signatures[latest[-1]]))
     count, start, length = (np.repeat(x, per_bar) for x in (per_bar, starts, np.diff(lines)))
     beat = np.concatenate([np.arange(number) for number in per_bar])
     ticks = start + beat * length // count

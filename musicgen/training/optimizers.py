@@ -99,10 +99,10 @@ class MuonAdamW(Optimizer):
     """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all other parameters.
 
     Muon orthogonalises the momentum of a matrix, each of several processes (DDP) a share of the
-    matrices. One optimizer, so that a schedule, clipping and
-    checkpoints treat it as any other. `torch.optim.Muon` multiplies in bfloat16 on CPUs as well: a
-    step takes 1.7 to 2.0 times as long there, and updates differ by 1.3% from double precision
-    instead of 1.4e-6 (benchmarks/results/muon.json).
+    matrices. One optimizer, so that a schedule, clipping and checkpoints treat it as any other.
+    `torch.optim.Muon` multiplies in bfloat16 on CPUs as well: a step takes 1.7 to 2.0 times as long
+    there, and updates differ by 1.3% from double precision instead of 1.4e-6
+    (benchmarks/results/muon.json).
 
     Args:
         model: the weights of the linear maps in its layers are Muon's; each map in a fused one
@@ -186,15 +186,16 @@ def orthogonalize_all(matrices: Sequence[Tensor]) -> Sequence[Tensor]:
     Each of several processes computes its share of them, and receives the others'. The last matrix
     fills up the shares, which have one size.
     """
-    several = distributed.is_initialized()
-    rank, number = (distributed.get_rank(), distributed.get_world_size()) if several else (0, 1)
+    rank, number = 0, 1
+    if distributed.is_initialized():
+        rank, number = distributed.get_rank(), distributed.get_world_size()
     size, last = -(-len(matrices) // number), len(matrices) - 1
     own = [matrices[min(i, last)] for i in range(rank * size, (rank + 1) * size)]
     if own[0].device.type in _STACKING:
         share = orthogonalize(torch.stack(own)).unbind()
     else:
         share = tuple(map(orthogonalize, own))
-    if not several:
+    if number == 1:
         return share
     stacked = torch.stack(share)
     shares = [torch.empty_like(stacked) for _ in range(number)]
