@@ -185,10 +185,11 @@ def build_request(model: MusicModel, cfg: DictConfig) -> GenerationRequest:
 def check_of_use(model: MusicModel, options: Mapping[str, Any]) -> None:
     """Raise `ParameterError` for a setting that has no effect on this model or request."""
     sampling, grammar = options["sampling"], model.tokenizer.grammar()
-    guides = any(options[name] for name in ("keep", "fill", "rewrite", "key"))
+    is_named = isinstance(options["key"], str) and "key" in model.model.coordinate_names
+    guides = is_named or any(options[name] for name in ("keep", "fill", "rewrite"))
     for setting, has_effect, needed in (
         ("section_bars", options["form"], "form"),
-        ("sampling.guidance", guides or sampling["guidance"] == 1, "keep, fill or key"),
+        ("sampling.guidance", guides or sampling["guidance"] == 1, "keep, fill or a named key"),
         ("sampling.max_notes", grammar.num_instruments, "a model of several instruments"),
         ("sampling.avoid_parallels", isinstance(model.tokenizer, Chorale), "a model of chorales"),
     ):

@@ -278,11 +278,17 @@ def test_the_number_of_notes_that_is_given_stays():
     assert module.content.sampling is None
 
 
+def model_with_keys(tokenizer):
+    names = ("index", "time", "bar", "key")
+    return SimpleNamespace(tokenizer=tokenizer, model=SimpleNamespace(coordinate_names=names))
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
         ({"section_bars": 4}, "section_bars=4: it has no effect without form"),
         ({"sampling": {"guidance": 2}}, "sampling.guidance=2: it has no effect without keep"),
+        ({"sampling": {"guidance": 2}, "key": 3}, "it has no effect without .* a named key"),
         ({"sampling": {"max_notes": [1]}}, "sampling.max_notes=.1.: it has no effect without a mo"),
         ({"sampling": {"avoid_parallels": True}}, "it has no effect without a model of chorales"),
     ],
@@ -290,7 +296,7 @@ def test_the_number_of_notes_that_is_given_stays():
 def test_settings_without_effect_are_refused(options, line):
     plain = {"form": None, "section_bars": None, "sampling": {"guidance": 1}}
     plain |= {"keep": None, "fill": None, "rewrite": None, "key": None}
-    model = SimpleNamespace(tokenizer=REMI())
+    model = model_with_keys(REMI())
     check_of_use(model, plain)
     sampling = {**plain["sampling"], **options.get("sampling", {})}
     with pytest.raises(ParameterError, match=line):
@@ -301,7 +307,7 @@ def test_settings_without_effect_are_refused(options, line):
 def test_guidance_is_for_pieces_with_something_to_keep_and_for_keys(setting):
     options = {"form": None, "section_bars": None, "sampling": {"guidance": 2}}
     options |= {"keep": None, "fill": None, "rewrite": None, "key": None, setting: "bass"}
-    check_of_use(SimpleNamespace(tokenizer=REMI()), options)
+    check_of_use(model_with_keys(REMI()), options)
 
 
 def test_a_schedule_that_torch_refuses_is_named():
