@@ -33,7 +33,7 @@ test: $(STAMP) ## Run the tests
 test-fast: $(STAMP) ## Run the quick tests only, for daily work
 	$(RUN) -m pytest --numprocesses=auto --dist=worksteal -m "not slow" $(FAST)
 
-test-plugins: $(STAMP) ## Run the quick tests without each plugin, in a copy
+test-plugins: $(STAMP) ## Run the quick tests without the plugins, in a copy
 	.ci/without_plugins $(FAST)
 
 test-triton: $(VENV)/triton/.installed ## Check our kernels and flash-linear-attention's on a CPU, by Triton's interpreter
