@@ -56,6 +56,8 @@ class Marker(NamedTuple):
     text: str
 
 
+_CHORD = re.compile("[A-GN][#b]*_.+")  # the text of a chord's marker
+
 FERMATA, DOUBLE_BAR = "Fermata", "Double bar"
 """The texts of the markers of a fermata, and of a double bar line, behind the bar that it ends."""
 SIGNS = FERMATA, DOUBLE_BAR
@@ -292,8 +294,8 @@ class Score:
     def clip(self, start: int, end: int) -> Score:
         """Return the notes that begin in the ticks [start, end), moved to tick 0.
 
-        The tempo, time signature, key signature and marker in force at `start` apply from tick 0,
-        except for earlier fermatas. Notes that sound past `end` keep their duration.
+        The tempo, time signature, key signature and chord in force at `start` apply from tick 0.
+        Notes that sound past `end` keep their duration.
         """
 
         def inside(events: list[Any]) -> list[Any]:
@@ -306,12 +308,13 @@ class Score:
             tracks.append(replace(track, notes=track.notes[(onset >= start) & (onset < end)]))
         first = max(0, int(np.searchsorted(self.tempos["tick"], start, "right")) - 1)
         tempos = self.tempos[first:]
+        chord = [m for m in self.markers if m.tick <= start and _CHORD.fullmatch(m.text)][-1:]
         kept = replace(
             self,
             tracks=tracks,
             tempos=tempos[tempos["tick"] < end],
             time_signatures=inside(self.time_signatures),
-            markers=inside([m for m in self.markers if m.text not in SIGNS or m.tick >= start]),
+            markers=[m for m in self.markers if m in chord or start <= m.tick < end],
             key_signatures=inside(self.key_signatures),
         )
         return kept.moved(lambda ticks: np.maximum(ticks - start, 0))

@@ -40,7 +40,7 @@ def test_clip_keeps_onsets_from_start_to_before_end(score):
     assert replace(score, repairs=["1 note without an end closed"]).clip(480, 960).repairs
 
 
-def test_clip_moves_tempo_metre_and_marker_to_its_beginning(score):
+def test_clip_moves_tempo_metre_and_chord_to_its_beginning(score):
     clip = score.clip(479, 800)
     assert clip.tempos.tolist() == [(0, 90), (1, 60)]
     assert clip.time_signatures == [(0, 4, 4), (221, 2, 4)]
@@ -48,6 +48,10 @@ def test_clip_moves_tempo_metre_and_marker_to_its_beginning(score):
     assert score.clip(480, 481).markers == [(0, "D_m_D")], "an end is not inside"
     assert score.clip(480, 960).tempos.tolist() == [(0, 60)]
     assert score.clip(2000, 3000).tempos.tolist() == [(0, 30)]
+    # The chord in force does, whatever texts are near it; they stay where they are.
+    markers = [Marker(0, "C_M_C"), Marker(0, "Intro"), Marker(480, "Verse"), Marker(700, "F_M")]
+    assert Score(markers=markers).clip(0, 480).markers == markers[:2]
+    assert Score(markers=markers).clip(480, 700).markers == [(0, "C_M_C"), (0, "Verse")]
     # A fermata before a clip does not apply to it.
     markers = [Marker(0, "C_M_C"), Marker(480, FERMATA), Marker(960, FERMATA)]
     assert Score(markers=markers).clip(500, 1000).markers == [(0, "C_M_C"), (460, FERMATA)]
@@ -69,7 +73,7 @@ def test_a_clip_of_a_clip_is_a_clip(start, skip, length):
         [Track(notes=notes_from((t, 5, 60, 80) for t in ticks))],
         np.array([(t, 100 + i) for i, t in enumerate(ticks)], TEMPO),
         [TimeSignature(t, 1 + i, 4) for i, t in enumerate(ticks)],
-        [Marker(t, str(i)) for i, t in enumerate(ticks)],
+        [Marker(t, f"C_M_{i}" if i % 2 else f"Verse {i}") for i, t in enumerate(ticks)],
     )
     once = score.clip(start + skip, start + skip + length)
     assert score.clip(start, start + skip + length + 1).clip(skip, skip + length) == once
