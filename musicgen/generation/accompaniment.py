@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from musicgen.composer.draw import notes_of_part
+from musicgen.composer.draw import notes_of_part, pick
 from musicgen.composer.harmony import Chord
 from musicgen.composer.melody import FOUR_FOUR, SIX_EIGHT, THREE_FOUR
 from musicgen.composer.texture import TEXTURES, play
@@ -89,8 +89,7 @@ def draw_bar(
     name = _HALF_BARS.get(metre, metre)
     if name not in TEXTURES_BY_METRE:
         return None
-    textures = TEXTURES_BY_METRE[name]
-    draw, _ = TEXTURES[name][textures[int(rng.random() * len(textures))]]
+    draw, _ = TEXTURES[name][pick(rng, TEXTURES_BY_METRE[name])]
     texture = draw(rng, 2)
     end = _METRES[name].bar // (2 if metre in _HALF_BARS else 1)
     of_bar = tuple(dict.fromkeys((chords[0], chords[-1])))  # one or two

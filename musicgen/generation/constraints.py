@@ -41,8 +41,6 @@ class ConstrainedGrammar:
     def __init__(self, grammar: Grammar[Any], constraints: Sequence[Constraint] = ()) -> None:
         self.grammar, self.constraints = grammar, list(constraints)
         self.pad = grammar.pad
-        self.looking_ahead = [overrides(x, "earliest") and grammar.looks_ahead for x in constraints]
-        self.redirecting = [x for x in constraints if overrides(x, "redirect")]
 
     def start(self, prompts: Sequence[IntArray]) -> ConstrainedState:
         """Return the state after prompts of any lengths, ids [L] each.
@@ -61,10 +59,9 @@ class ConstrainedGrammar:
         """Return which tokens may come next. [B, V]"""
         pairs = [*zip(self.constraints, state.memories, strict=True)]
         earliest: dict[str, IntArray] = {}
-        for (constraint, memory), looks_ahead in zip(pairs, self.looking_ahead, strict=True):
-            if looks_ahead:
-                for family, time in constraint.earliest(state.grammar, memory).items():
-                    earliest[family] = np.maximum(earliest.get(family, time), time)
+        for constraint, memory in pairs:
+            for family, time in constraint.earliest(state.grammar, memory).items():
+                earliest[family] = np.maximum(earliest.get(family, time), time)
         grammatical = self.grammar.allowed(state.grammar, earliest).numpy()
         found = [constraint.allowed(state.grammar, memory) for constraint, memory in pairs]
         masks = [mask for mask in found if mask is not None]
@@ -78,7 +75,7 @@ class ConstrainedGrammar:
     def masked(self, state: ConstrainedState, logits: Tensor, allowed: Tensor) -> Tensor:
         """Return the logits in fp64 with -inf for the tokens that are not `allowed`. [B, V] each"""
         logits = logits.double()
-        for constraint in self.redirecting:
+        for constraint in self.constraints:
             logits = constraint.redirect(state.grammar, logits, allowed)
         return torch.from_numpy(np.where(allowed.numpy(), logits.numpy(), -np.inf))
 
@@ -91,11 +88,6 @@ class ConstrainedGrammar:
             for constraint, memory in zip(self.constraints, state.memories, strict=True)
         ]
         return ConstrainedState(after, memories)
-
-
-def overrides(constraint: Constraint, method: str) -> bool:
-    """Return whether a constraint has a method of its own, so that it must be called."""
-    return getattr(type(constraint), method) is not getattr(Constraint, method)
 
 
 def _narrowed_where_possible(allowed: BoolArray, masks: Sequence[BoolArray]) -> BoolArray:

@@ -41,7 +41,6 @@ from musicgen.midi.score import PIANO
 from musicgen.models import Transformer
 from musicgen.package_data import DEFAULT_MODEL
 from musicgen.plugins import plugin
-from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.tokenization.closing import tonic_index
@@ -349,7 +348,7 @@ class MusicModel:
         done = sampler.continuations(made)
         return sorted(done, key=lambda each: (made.index(each.prompt), each.sample))
 
-    def score(self, music: Any, *, beats: str = "auto", noise: NoiseKey | None = None) -> Surprisal:
+    def score(self, music: Any, *, beats: str = "auto") -> Surprisal:
         """Return how surprising each token of a piece is, in nats, with sums per note and bar.
 
             found = model.score("song.mid")
@@ -358,7 +357,6 @@ class MusicModel:
         Args:
             music: as in `prompt`; the whole piece is read.
             beats: as in `prompt`.
-            noise: key of a stochastic positional encoding; None: a fixed one.
 
         Raises:
             UserError: the music cannot be read, has no note that the vocabulary can represent, or
@@ -369,7 +367,7 @@ class MusicModel:
         own = read(music) if is_path else as_score(music)
         score, _ = self.tokenizer.name_tune(on_beats(own, None, beats)[0])
         score = self._with_chords(self.tokenizer.normalise_rhythm(score))
-        return surprisal(self.model, self.tokenizer, score, name, noise)
+        return surprisal(self.model, self.tokenizer, score, name)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from musicgen.errors import UserError
 from musicgen.midi import Score
 from musicgen.midi.score import FloatArray
 from musicgen.models import Transformer
-from musicgen.random import NoiseKey
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.vocabulary import IntArray, within
@@ -51,14 +50,11 @@ class Surprisal:
     notice: str
 
 
-def surprisal(
-    model: Transformer, tokenizer: Tokenizer, score: Score, name: str, noise: NoiseKey | None
-) -> Surprisal:
+def surprisal(model: Transformer, tokenizer: Tokenizer, score: Score, name: str) -> Surprisal:
     """Return the surprisal of a whole piece under a model in evaluation mode.
 
     Args:
         name: of the piece, for messages.
-        noise: key of the positional encoding; None: the fixed one.
 
     Raises:
         UserError: the piece has no note that the vocabulary can represent, or it is too long.
@@ -80,7 +76,7 @@ def surprisal(
     ids = torch.from_numpy(np.asarray(tokens, np.int64)).to(device)
     inputs = torch.from_numpy(positions[None, :-1]).to(device)
     with torch.inference_mode():
-        logits = model(ids[None, :-1], positions=inputs, noise=noise)[0]
+        logits = model(ids[None, :-1], positions=inputs)[0]
         nats = F.cross_entropy(logits.float(), ids[1:], reduction="none").cpu().double().numpy()
     time, bar = coordinates.of(tokens, ("time", "bar"), bar_length=bar_length)[1:].T
     if len(bar) and tokens[-1] == tokenizer.vocabulary.id("EOS"):

@@ -249,8 +249,6 @@ class SongsGrammar(BarGrammar):
     chords, if the tokenizer has them.
     """
 
-    looks_ahead = False
-
     def __init__(self, tokenizer: InBars) -> None:
         has_velocity = len(tokenizer.velocities) > 0
         self.followers = {

@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from musicgen.midi import Marker, NoteArray, Score, pitched_notes
-from musicgen.midi.score import beats_in_bar
+from musicgen.midi.score import FloatArray, beats_in_bar
 from musicgen.tokenization.chords import (
     CHORDS,
     INTERVALS,
@@ -38,8 +37,6 @@ _NOTHING_FITS, _SILENCE, _CHORD_IN_SILENCE = -0.2, 0.2, -0.2
 _CHANGE_BAR, _CHANGE_MIDDLE, _CHANGE_BEAT = 0.1, 0.25, 0.6
 
 _MAX_BEATS = 16384
-
-FloatArray = NDArray[np.float64]
 
 
 def with_chords(score: Score, source: ChordSource) -> Score:

@@ -68,7 +68,6 @@ class Grammar(ABC, Generic[S]):
     num_instruments = 0  # instruments that `max_notes` applies to
     holds_last_chord = False  # whether closed pieces end with their last bar, not in it
     future_header: tuple[int, ...] = ()  # ids before those of a future
-    looks_ahead = True  # whether masks depend on `earliest`
     counts_future = True  # whether the token index goes on after a future, or begins anew
 
     def __init__(self, vocabulary: Vocabulary, families: Mapping[str, range]) -> None:
