@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from musicgen.errors import UserError
 from musicgen.midi import read
 from musicgen.midi.score import IntArray
 from musicgen.tokenization.base import Tokenizer
@@ -32,7 +33,7 @@ class MusicFiles(Dataset):
         length: L, number of input tokens in a window.
 
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file cannot be read, or has no note that the vocabulary can represent.
     """
 
     def __init__(self, files: Iterable[str | Path], tokenizer: Tokenizer, length: int) -> None:
@@ -43,6 +44,8 @@ class MusicFiles(Dataset):
             if tokenizer.chords:
                 score = with_chords(score, "auto")
             tokens = tokenizer.encode(score)
+            if not tokenizer.num_notes(tokens):
+                raise UserError(f"{file}: no note that the vocabulary can represent; leave it out")
             starts = tokenizer.crops.starts(tokens, bar_length=tokenizer.bar_length(score))
             bar, end = 0, 0
             while end < len(tokens):

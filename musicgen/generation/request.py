@@ -69,7 +69,8 @@ class PieceParams:
     fill: Any = None
 
     def __post_init__(self) -> None:
-        names = self.keep.split(",") if isinstance(self.keep, str) else self.keep
+        given = self.keep or ()
+        names = given.split(",") if isinstance(given, str) else given
         names = names if isinstance(names, Iterable) else [names]
         object.__setattr__(self, "keep", tuple(str(name).strip() for name in names))
         check_int("bars", self.bars, maximum=_MOST_BARS, none_means="")

@@ -42,8 +42,8 @@ def instruments_of(tracks: Sequence[Mapping[str, Any]]) -> tuple[Instrument, ...
     if not 0 < len({_plain(name) for name in names}) == len(names) <= MAX_INSTRUMENTS:
         raise ParameterError("tracks", names, f"expected 1 to {MAX_INSTRUMENTS} different names")
     for instrument in instruments:
-        takes = instrument.takes
-        pairs = isinstance(takes, Sequence) and all(len(each) == 2 for each in takes)
+        takes = instrument.takes if isinstance(instrument.takes, Sequence) else [None]
+        pairs = all(isinstance(each, Sequence) and len(each) == 2 for each in takes)
         ranges = [(instrument.program, instrument.program), *(takes if pairs else ())]
         if not pairs or not all(0 <= first <= last <= 127 for first, last in ranges):
             expected = f"expected programs from 0 to 127, ranges ascending, of {instrument.name}"

@@ -66,12 +66,14 @@ def parse_bins(
 
 def ratio_bins(bins: Sequence[int]) -> list[int]:
     """Return whole numbers from the first to the second, as many as the third."""
-    low, high, number = bins if len(bins) == 3 else (0, 0, 0)
+    numbers = list(bins) if isinstance(bins, Iterable) else []
+    is_valid = len(numbers) == 3 and all(isinstance(each, Integral) for each in numbers)
+    low, high, number = numbers if is_valid else (0, 0, 0)
     is_valid = 4 <= low <= high <= 1000 and number > 0
     values = np.geomspace(low, high, number).round().astype(int).tolist() if is_valid else []
     if not values or len(set(values)) < number:
         expected = "expected [lowest, highest, number] within 4 and 1000, all different"
-        raise ParameterError("tempo_bins", list(bins), expected)
+        raise ParameterError("tempo_bins", numbers or bins, expected)
     return values
 
 

@@ -28,6 +28,7 @@ from musicgen.evaluation.runs import Inputs
 from musicgen.models.layer import LayerSettings
 from musicgen.report.tables import as_tsv
 from musicgen.tokenization import REMI, Groove2Groove
+from musicgen.tokenization.quantization import ratio_bins
 from musicgen.training import schedules
 from musicgen.training.callbacks import LearnMaxNotes, RedrawFeatures
 from musicgen.training.module import TrainingModule
@@ -200,7 +201,10 @@ def test_a_class_of_other_arguments_is_named(monkeypatch):
         (RedrawFeatures, {"probability": 5}, "probability=5: expected a number >= 0 and <= 1"),
         (Groove2Groove, {"tracks": None}, "tracks=None: expected a list of instruments"),
         (Groove2Groove, {"tracks": [{"name": "X", "takes": 5}]}, "ranges ascending, of X"),
+        (Groove2Groove, {"tracks": [{"name": "X", "takes": [1, 2]}]}, "ranges ascending, of X"),
         (REMI, {"tempo_bins": [0, 30, 3]}, "tempo_bins=.0, 30, 3.: expected .lowest, highest"),
+        (ratio_bins, {"bins": 5}, "tempo_bins=5: expected .lowest, highest, number."),
+        (ratio_bins, {"bins": [30, "x", 3]}, "tempo_bins=.30, 'x', 3.: expected .lowest"),
         (small, {"cycles": [0]}, "cycles=0: expected an integer >= 2"),
         (small, {"num_layers": 10**6}, "num_layers=1000000: expected an integer from 1 to 1000"),
         (partial(MidiFolder, "x", exclude=None), {"group": "["}, "group=.: expected a regular"),

@@ -6,7 +6,7 @@ import torch
 from musicgen.composer import compose_pop
 from musicgen.data.music_files import MusicFiles
 from musicgen.errors import UserError
-from musicgen.midi import read, write
+from musicgen.midi import Score, Track, read, write
 from musicgen.tokenization import REMI
 
 LENGTH = 128
@@ -48,3 +48,9 @@ def test_a_file_that_cannot_be_read_is_named(files, tmp_path):
     (tmp_path / "broken.mid").write_bytes(b"MThd")
     with pytest.raises(UserError, match=r"broken\.mid"):
         MusicFiles([*files, tmp_path / "broken.mid"], REMI(), LENGTH)
+
+
+def test_a_file_without_notes_is_refused(tmp_path):
+    write(Score(480, [Track("Piano")]), tmp_path / "empty.mid")
+    with pytest.raises(UserError, match=r"empty\.mid: no note that the vocabulary can represent"):
+        MusicFiles([tmp_path / "empty.mid"], REMI(), LENGTH)

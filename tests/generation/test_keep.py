@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from musicgen.errors import UserError
+from musicgen.generation.request import PieceParams
 from musicgen.midi import (
     TEMPO,
     KeySignature,
@@ -387,3 +388,8 @@ SONG, TUNES = accompanied(), song()
 def test_what_cannot_be_kept_is_one_line(score, tokenizer, options, words):
     with pytest.raises(UserError, match=words):
         write(score, tokenizer, **options)
+
+
+def test_no_part_is_kept_without_a_name():
+    assert not PieceParams(keep=None).is_whole_piece
+    assert not PieceParams(keep="").is_whole_piece

@@ -237,7 +237,7 @@ class Songbook(Corpus):
 
     def read_piece(self, piece: Piece) -> Score:
         folder, _, name = piece.name.partition("/")
-        corpus = self.corpora[folder.split()[0]]
+        corpus = self.corpora.get(folder) or self.corpora[folder.rpartition(" ")[0]]  # of a copy
         return corpus.read_piece(replace(piece, name=name))
 
     def reader_id(self) -> str:

@@ -69,14 +69,14 @@ def test_a_songbook_joins_corpora_of_any_kind(clone, tmp_path):
     write(melody(0), tmp_path / "midi/a.mid")
     corpora = {
         "polish": open_corpus("polish_piano", "polish", val_groups=["damse"]),
-        "midi": MidiFolder(tmp_path / "midi"),
+        "my midi": MidiFolder(tmp_path / "midi"),
     }
-    book = Songbook(tmp_path, corpora=corpora, weights={"polish": 1.5, "midi": 2})
+    book = Songbook(tmp_path, corpora=corpora, weights={"polish": 1.5, "my midi": 2})
     names = [piece.name for piece in book.pieces()]
     assert names[:4] == [f"polish/kern/pl-{i}_damse--{i}.krn" for i in range(4)]
     assert names[4:] == [
         *("polish 2/kern/pl-0_damse--0.krn", "polish 2/kern/pl-2_damse--2.krn"),
-        *("midi/a.mid", "midi 2/a.mid"),
+        *("my midi/a.mid", "my midi 2/a.mid"),
     ]
     encoded = encoded_corpus(book, REMI(), tmp_path / "cache")
     assert sorted(encoded.cache.names) == sorted(names)
@@ -86,9 +86,9 @@ def test_a_songbook_joins_corpora_of_any_kind(clone, tmp_path):
     shutil.rmtree(tmp_path / "polish/kern")
     with pytest.raises(UserError, match=rf"^corpora\.polish\.root={tmp_path}/polish: expected"):
         book.pieces()
-    with pytest.raises(UserError, match=r"weights\.opera=opera: expected one of polish, midi"):
+    with pytest.raises(UserError, match=r"weights\.opera=opera: expected one of polish, my midi"):
         Songbook(tmp_path, corpora=corpora, weights={"opera": 1})
     with pytest.raises(
-        UserError, match=r"weights\.midi=1000000000\.0: expected a number .* <= 100"
+        UserError, match=r"weights\.my midi=1000000000\.0: expected a number .* <= 100"
     ):
-        Songbook(tmp_path, corpora=corpora, weights={"midi": 1e9})
+        Songbook(tmp_path, corpora=corpora, weights={"my midi": 1e9})
