@@ -200,13 +200,16 @@ class LastChordOfGroove(Constraint):
     """The last bar comes to rest on a chord, which begins with the bar.
 
     Notes outside the chord end there. Its notes begin in the first third of the bar, and are held
-    for the second third, unless they have their longest duration before.
+    for the second third, unless they have their longest duration before. Its root begins at once,
+    in the bass, or where no bass has played so far in another instrument that has.
+
+    The memory is the number of the prompt, and whether each instrument has played. [B, 1 + N]
 
     Args:
         rests: grid step at which each chord begins, and its key. [B]
         thirds: grid steps in a third of the bar. [B]
-        voices: those of the chord, those of which one must sound, and those that are held.
-            [3, B, num_voices]
+        voices: those of the chord, its roots in the bass and in other instruments, and those that
+            are held. [4, B, num_voices]
     """
 
     def __init__(
@@ -219,14 +222,33 @@ class LastChordOfGroove(Constraint):
         self.grammar = grammar
         self.first = np.array([rest.step for rest in rests])
         self.thirds = thirds
-        self.chord, self.must_sound, self.held = voices
+        self.chord, self.bass, self.others, self.held = voices
+        # The instrument that each token is a note of, from 1 on; 0: of none. [V]
+        self._instrument = np.zeros(len(grammar.vocabulary), np.int64)
+        self._instrument[grammar.slices["NoteOn"]] = 1 + np.arange(grammar.num_voices) // NUM_KEYS
+
+    def start(self, state: GrooveState, prompts: Sequence[IntArray]) -> IntArray:
+        memory = np.zeros((len(prompts), 1 + self.grammar.num_voices // NUM_KEYS), np.int64)
+        for of_prompt, tokens in zip(memory, prompts, strict=True):
+            of_prompt[self._instrument[np.asarray(tokens)]] = 1
+        memory[:, 0] = np.arange(len(prompts))
+        return memory
+
+    def advance(self, state: GrooveState, memory: IntArray, tokens: IntArray) -> IntArray:
+        after, rows = memory.copy(), np.arange(len(memory))
+        after[rows, self._instrument[tokens]] = 1
+        after[:, 0] = memory[:, 0]
+        return after
 
     def allowed(self, state: GrooveState, memory: IntArray) -> BoolArray:
         grammar, num_voices = self.grammar, self.grammar.num_voices
-        chord, must = self.chord[memory], self.must_sound[memory]
-        time, start = state.time[:, None], self.first[memory, None]
-        is_last, onset_end = time >= start, start + self.thirds[memory, None]
-        hold_end = onset_end + self.thirds[memory, None]
+        prompt, has_played = memory[:, 0], memory[:, 1:].repeat(NUM_KEYS, axis=1) > 0
+        chord = self.chord[prompt]
+        bass, others = self.bass[prompt] & has_played, self.others[prompt] & has_played
+        must = np.where(bass.any(axis=1, keepdims=True), bass, others)
+        time, start = state.time[:, None], self.first[prompt, None]
+        is_last, onset_end = time >= start, start + self.thirds[prompt, None]
+        hold_end = onset_end + self.thirds[prompt, None]
         voices, sounding = np.arange(num_voices), state.ends != 0
         outside = sounding & ~chord & is_last
         must_end = outside.any(axis=1, keepdims=True)
@@ -235,7 +257,7 @@ class LastChordOfGroove(Constraint):
         must_begin = is_last & must.any(axis=1, keepdims=True)
         must_begin &= ~(must & sounding).any(axis=1, keepdims=True) & (time == start)
         last_must = num_voices - 1 - must[:, ::-1].argmax(axis=1)[:, None]
-        held = self.held[memory]
+        held = self.held[prompt]
         may_end = ~held | (state.ends <= time) | (time >= hold_end) | ~is_last
 
         mask = np.ones((len(memory), len(grammar.vocabulary)), bool)
@@ -259,17 +281,16 @@ class LastChordOfGroove(Constraint):
 def last_voices(
     instruments: Sequence[Instrument], rests: Sequence[LastTonic], targets: BoolArray
 ) -> BoolArray:
-    """Return the voices of the last chords, those of which one must sound, and those that are held.
+    """Return the voices of the last chords, see `LastChordOfGroove`.
 
-    The bass, and low notes of other instruments, are the tonic. It must sound in the bass, if
-    that is written. Drums always belong to the chord.
+    The bass, and low notes of other instruments, are the tonic. Drums always belong to the chord.
 
     Args:
         rests: the chords. [B]
         targets: the instruments that are written. [B, num_instruments]
 
     Returns:
-        [3, B, num_voices].
+        [4, B, num_voices].
     """
     keys = [rest.key for rest in rests]
     triads = last_pitches(keys, range(NUM_KEYS))
@@ -277,10 +298,10 @@ def last_voices(
     is_drum = np.array([each.is_drum for each in instruments])
     is_bass = np.array([each.program in BASS_PROGRAMS for each in instruments]) & ~is_drum
     chord = np.where(is_bass[:, None], roots[:, None], triads[:, None]) | is_drum[:, None]
-    has_bass = (targets & is_bass).any(axis=1, keepdims=True)
-    must = np.where(has_bass, targets & is_bass, targets & ~is_drum)
-    must &= np.array([[key is not None] for key in keys])
-    must_sound = must[:, :, None] & roots[:, None]
+    targets = targets & np.array([[key is not None] for key in keys])
+    bass, others = (
+        (targets & each)[:, :, None] & roots[:, None] for each in (is_bass, ~is_bass & ~is_drum)
+    )
     shape = len(rests), len(instruments) * NUM_KEYS
     held = np.broadcast_to(~is_drum[:, None], chord.shape)
-    return np.stack([each.reshape(shape) for each in (chord, must_sound, held)])
+    return np.stack([each.reshape(shape) for each in (chord, bass, others, held)])

@@ -7,9 +7,11 @@ import pytest
 
 from musicgen.generation.prompt import empty_prompt
 from musicgen.midi import KeySignature, Score, Track, notes_from
-from musicgen.midi.key import named_key
+from musicgen.midi.key import Key, named_key
 from musicgen.tokenization import Groove2Groove
 from musicgen.tokenization.augmentation import transpose
+from musicgen.tokenization.closing import LastTonic
+from musicgen.tokenization.groove_grammar import NUM_KEYS, LastChordOfGroove, last_voices
 from tests.generation.builders import music_model
 
 KEYED, PLAIN = Groove2Groove(keys=True), Groove2Groove()
@@ -79,11 +81,33 @@ def test_a_key_stands_only_behind_the_first_token():
 
 @pytest.mark.parametrize("ending", ["open", "close"])
 def test_a_new_band_is_in_the_key_that_is_asked_for(ending):
-    options = {"key": "F#m", "bars": 2, "ending": ending, "num_samples": 2, "seed": 1}
+    options = {"key": "F#m", "bars": 4, "ending": ending, "num_samples": 2, "seed": 1}
     signature = named_key("F#m").signature
     assert names(empty_prompt(KEYED, keys=[signature]).tokens) == ["BOS", "Key_3m"]
     for piece in music_model(KEYED).generate(**options):
         assert piece.score.key_signatures == [signature]
-        last = [t.notes["pitch"][t.notes["onset"] >= 4 * 480] for t in piece.score.tracks]
+        last = [t.notes["pitch"][t.notes["onset"] >= 12 * 480] for t in piece.score.tracks]
         assert {int(pitch) % 12 for pitch in last[0]} == {6}
         KEYED.grammar().start(piece.tokens[None])
+
+
+@pytest.mark.parametrize(
+    ("playing", "root"), [([], None), (["Piano"], "Piano"), (["Piano", "Bass"], "Bass")]
+)
+def test_the_last_root_is_in_an_instrument_that_has_played(playing, root):
+    drums = Track("Drums", is_drum=True, notes=notes_from([(0, 120, 36, 80), (1440, 120, 36, 80)]))
+    others = [
+        Track(each.name, each.program, notes=notes_from([(0, 120, 50, 80)]))
+        for each in KEYED.instruments
+        if each.name in playing
+    ]
+    tokens = KEYED.until_end(KEYED.encode(Score(480, [drums, *others])))
+    grammar = KEYED.grammar()
+    state = grammar.start(tokens[None])
+    rests = [LastTonic(int(state.time[0]), Key(9, False))]
+    voices = last_voices(KEYED.instruments, rests, np.ones((1, len(KEYED.instruments)), bool))
+    constraint = LastChordOfGroove(grammar, rests, np.array([32]), voices)
+    mask = constraint.allowed(state, constraint.start(state, [tokens]))[0]
+    assert mask[grammar.eos] == (root is None)  # nothing must begin
+    last = np.flatnonzero(mask[grammar.slices["NoteOn"]]).max() // NUM_KEYS
+    assert root in (None, KEYED.instruments[last].name)
