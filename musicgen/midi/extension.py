@@ -341,7 +341,9 @@ def _parts_by_role(
             program = file_track.programs.get(channel, programs.get((port, channel), 0))
             is_drum = (port, channel) in drums or names_drums(name, program)
             parts.append((file_track, channel))
-            tracks.append(Track(name, program, is_drum))
+            tracks.append(
+                Track(name, program, is_drum, np.array(file_track.notes_of(channel), NOTE))
+            )
     by_role: dict[int | None, list[_Part]] = {}
     for role, part in zip(find_tracks(tracks), parts, strict=True):
         by_role.setdefault(role, []).append(part)

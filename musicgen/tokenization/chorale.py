@@ -143,6 +143,15 @@ class Chorale(Tokenizer):
     def find_track(self, track: Track) -> int | None:
         return None if track.is_drum else find_voice(track.name)
 
+    def find_tracks(self, tracks: Sequence[Track]) -> list[int | None]:
+        """Return the voice of each track: as its notes are read, or by its name without notes."""
+        found = super().find_tracks(tracks)
+        sung = [i for i, track in enumerate(tracks) if len(track.notes) and not track.is_drum]
+        voices = _voices(tracks, sung)
+        for i, voice in zip(sung, voices, strict=True) if voices else ():
+            found[i] = voice
+        return found
+
     def encode_with_report(self, score: Score) -> tuple[IntArray, QuantizationReport]:
         report = QuantizationReport(score, STEPS_PER_BEAT)
         sung = frames_of_score(report, self.pitches, self.max_beats)
@@ -355,11 +364,7 @@ def _voices_of_score(score: Score, leading: Sequence[bool]) -> list[int | None]:
         from_highest = sorted(sung, key=lambda i: -tracks[i].notes["pitch"].mean())
         voice_of = dict(zip(from_highest, kept, strict=True))
     else:
-        voices = voices_of_tracks(
-            [tracks[i].name for i in sung],
-            [tracks[i].notes["pitch"] for i in sung],
-            [tracks[i].notes["onset"] for i in sung],
-        )
+        voices = _voices(tracks, sung)
         if voices is None:
             raise UserError(
                 f"{len(sung)} tracks that are not voices: give a file with a track for each "
@@ -369,6 +374,13 @@ def _voices_of_score(score: Score, leading: Sequence[bool]) -> list[int | None]:
     if missing := [VOICES[voice].lower() for voice in kept if voice not in voice_of.values()]:
         raise UserError(f"no note of {' or '.join(missing)}, which is to be kept")
     return [voice_of.get(i) for i in range(len(tracks))]
+
+
+def _voices(tracks: Sequence[Track], sung: Sequence[int]) -> list[int] | None:
+    """Return the voices of the tracks at some indices, see `voices_of_tracks`."""
+    names = [tracks[i].name for i in sung]
+    pitches, onsets = ([tracks[i].notes[x] for i in sung] for x in ("pitch", "onset"))
+    return voices_of_tracks(names, pitches, onsets)
 
 
 class _ChoraleCrops(Crops):
