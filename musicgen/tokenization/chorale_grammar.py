@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
-from musicgen.tokenization.closing import DOMINANT, LastTonic
+from musicgen.tokenization.closing import DOMINANT, MIDDLE, OCTAVE, LastTonic
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, latest
@@ -235,10 +235,12 @@ class LastChordOfChorale(Constraint):
     """From a frame on all voices sing a tonic chord and hold it, the bass its root.
 
     Its third is major in minor keys, too, as in 94 of Bach's 101 (Picardy), unless a kept voice
-    sings the minor one. Before the chord they may sing the dominant seventh, its root in the bass.
+    sings the minor one. The last voice above the bass sings it if no other does. Before the chord
+    they may sing the dominant seventh, its root in the bass. No voice leaps by more than an octave
+    if it need not, and the root in the bass is at most C4.
 
-    The memory is the number of the prompt, the semitones of the third, and the pitches of the last
-    four tokens. [B, 6]
+    The memory is the number of the prompt, the semitones of the third, 0 before it is sung, and the
+    pitches of the last four tokens. [B, 6]
 
     Args:
         rests: frame and key of each chord. [B]
@@ -263,11 +265,18 @@ class LastChordOfChorale(Constraint):
                 degrees[:] = (np.array(pitches) - rest.key.tonic) % 12
                 for chord, tones in zip(chords[1:], (SEVENTH, (0, *THIRDS, 7)), strict=True):
                     chord[:] = np.isin(degrees, tones)
-                    chord[-1] = degrees == tones[0]
+                    chord[-1] = (degrees == tones[0]) & (np.array(pitches) <= MIDDLE)
+        # The last voice above the bass, by header: those that do not lead come later.
+        leads = grammar.arrangements.leading[:, :-1]
+        last = np.where(leads.all(axis=1, keepdims=True), leads, ~leads)
+        self.last_voice = last.shape[1] - 1 - last[:, ::-1].argmax(axis=1)
 
     def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
-        memory = np.full((len(prompts), 2 + NUM_VOICES), THIRDS[1])
-        memory[:, 0] = np.arange(len(prompts))
+        memory = np.full((len(prompts), 2 + NUM_VOICES), SILENT)
+        memory[:, 0], memory[:, 1] = np.arange(len(prompts)), 0
+        for of_prompt, tokens in zip(memory, prompts, strict=True):
+            pitches = self.grammar.pitch[np.asarray(tokens)[-NUM_VOICES:]]
+            of_prompt[len(of_prompt) - len(pitches) :] = pitches
         return memory
 
     def _place(self, state: ChoraleState, prompt: IntArray, index: IntArray) -> list[IntArray]:
@@ -295,11 +304,16 @@ class LastChordOfChorale(Constraint):
         index = state.positions[:, 0] + 1
         chord, voice = self._place(state, prompt, index)
         holds = (self._place(state, prompt, index - NUM_VOICES)[0] == 2)[:, None]
-        is_held = np.arange(self.grammar.num_pitches) == before[:, None]
+        leap = np.abs(np.arange(self.grammar.num_pitches) - before[:, None])
         degrees, is_last = self.degrees[prompt], (chord == 2)[:, None]
-        is_other = is_last & np.isin(degrees, THIRDS) & (degrees != third[:, None])
+        asked = np.where(third == 0, THIRDS[1], third)[:, None]
+        is_other = is_last & np.isin(degrees, THIRDS) & (degrees != asked)
+        lacks_third = is_last & ((third == 0) & (voice == self.last_voice[state.header]))[:, None]
+        is_other |= lacks_third & (degrees != asked)
         mask = np.ones((len(prompt), len(self.grammar.vocabulary)), bool)
-        may_sing = self.chord[prompt, chord, voice] & ~is_other & (~holds | is_held)
+        may_sing = self.chord[prompt, chord, voice] & ~is_other & (~holds | (leap == 0))
+        near = may_sing & ((leap <= OCTAVE) | (before < 0)[:, None] | (chord == 0)[:, None])
+        may_sing = np.where(near.any(axis=1, keepdims=True), near, may_sing)
         mask[:, self.grammar.slices["Pitch"]] = may_sing
         mask[:, self.grammar.slices["Silence"]] = (chord == 0)[:, None]
         return mask
