@@ -43,15 +43,42 @@ class FixedTempo(Constraint):
 
 
 class FixedTimeSignature(Constraint):
-    """The time signature stays. A piece without bars may still take its first one."""
+    """The time signature stays, see `to_bar_line`. A piece without bars may take its first one."""
 
     def __init__(self, grammar: BarGrammar) -> None:
+        self.grammar = grammar
         # By index of the time signature; the last row, of -1, is that of no bar. [N + 1, V]
         self._allowed = np.ones((len(grammar.ranks["Bar"]) + 1, len(grammar.vocabulary)), bool)
         self._allowed[:-1, grammar.slices["Bar"]] = np.eye(len(self._allowed) - 1)
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
         return self._allowed[state.time_signature]
+
+    def redirect(self, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:
+        return to_bar_line(self.grammar, state, logits, allowed)
+
+
+def to_bar_line(grammar: BarGrammar, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:
+    """Return logits [B, V] that end a bar where the model ends it, if only one bar may follow.
+
+    After a note its token also gets the probability of bars in other time signatures, and of beats
+    behind the end of the bar. A mask alone would share that among the notes, and they would pile
+    up in metres that the model knows little.
+    """
+    bars, beats, pitches = (grammar.slices[name] for name in ("Bar", "Beat", "Pitch"))
+    next_bar = allowed[:, bars]
+    moves = next_bar.sum(dim=1, keepdim=True) == 1
+    if not moves.any():
+        return logits
+    moves &= allowed[:, pitches].any(dim=1, keepdim=True)
+    is_inside = torch.from_numpy(
+        state.bar_start[:, None] + grammar.ranks["Beat"] < state.bar_end[:, None]
+    )
+    outside = logits[:, beats].masked_fill(is_inside, -torch.inf)
+    together = torch.cat([logits[:, bars], outside], dim=1).logsumexp(dim=1, keepdim=True)
+    redirected = logits.clone()
+    redirected[:, bars] = torch.where(moves & next_bar, together, logits[:, bars])
+    return redirected
 
 
 class FixedKey(Constraint):
@@ -147,9 +174,7 @@ class KeptSongParts(Constraint):
     """Some parts of a song are kept; after them in each bar the others are written.
 
     In place of each FREE any number of tokens of the target parts, and of chords, may come. The
-    token after FREE, which begins the next bar, ends them. If the next bar has another time
-    signature, its token also gets the probability of a bar in the present time signature. A mask
-    alone would share that among the notes, and they would pile up.
+    token after FREE, which begins the next bar, ends them; see `to_bar_line`.
 
     The memory is the number of the prompt, and the index of the conditioning token to come, or of
     the FREE in its place. [B, 2]
@@ -166,7 +191,6 @@ class KeptSongParts(Constraint):
         self.conditioning = padded(conditioning, FREE)
         self._tokens = np.arange(len(grammar.vocabulary))
         self._in_part = ~grammar.of_families("Bar", "Left", "Key", "Tempo", "Part", "EOS")  # [V]
-        self._is_bar = torch.from_numpy(grammar.of_families("Bar"))  # [V]
 
     def start(self, state: BarState, prompts: Sequence[IntArray]) -> IntArray:
         return np.stack([np.arange(len(prompts)), state.positions[:, 0] + 1], axis=1)
@@ -199,14 +223,7 @@ class KeptSongParts(Constraint):
         return np.where(now == FREE, free, self._tokens == now)
 
     def redirect(self, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:
-        first = self.grammar.slices["Bar"].start
-        same = torch.from_numpy(first + np.maximum(state.time_signature, 0))[:, None]
-        next_bar = allowed & self._is_bar
-        is_other = next_bar.any(dim=1, keepdim=True) & ~next_bar.gather(1, same)
-        if not is_other.any():
-            return logits
-        together = torch.logaddexp(logits, logits.gather(1, same))
-        return torch.where(next_bar & is_other, together, logits)
+        return to_bar_line(self.grammar, state, logits, allowed)
 
 
 class SongsChords(Chords):

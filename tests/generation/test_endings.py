@@ -21,6 +21,7 @@ from musicgen.midi import (
 )
 from musicgen.midi.key import Key, final_key, find_key, last_cadence
 from musicgen.tokenization import Chorale
+from musicgen.tokenization.bar_constraints import FixedTimeSignature
 from musicgen.tokenization.chorale_grammar import LastChordOfChorale
 from musicgen.tokenization.chords import ROOTS, chord_index
 from musicgen.tokenization.closing import LastChordOfBars, LastTonic, last_pitches, last_tonic
@@ -57,6 +58,27 @@ def test_the_end_has_the_probability_of_going_on():
     inside = grammar.advance(closing, np.array([pitches.start + 50]))
     same = constraint.redirect(inside, logits, grammar.allowed(inside))
     assert torch.equal(same, logits)
+
+
+def test_a_bar_line_has_the_probability_of_other_metres_and_of_beats_behind_it():
+    grammar, index = SONGS.grammar(), SONGS.vocabulary.id
+    names = ["Bar_7/8", "Key_0", "Part_Piano", "Beat_0", "Pitch_60", "Duration_12"]
+    state = grammar.start(np.array([[index(name) for name in names]]))
+    constraint = FixedTimeSignature(grammar)
+    memory, beats = constraint.start(state, [None]), SONGS.families["Beat"]
+    allowed = grammar.allowed(state) & torch.from_numpy(constraint.allowed(state, memory))
+    logits = torch.randn(1, len(SONGS.vocabulary), dtype=torch.float64)
+    found, p = constraint.redirect(state, logits, allowed).exp()[0], logits.exp()[0]
+    bars, bar = SONGS.families["Bar"], index("Bar_7/8")
+    together = p[bars.start : bars.stop].sum() + p[index("Beat_42") : beats.stop].sum()
+    torch.testing.assert_close(found[bar], together)
+    others = torch.arange(len(p)) != bar
+    assert torch.equal(found[others], p[others])
+    # Before a note the piece does not go over to the next bar for that.
+    ahead = grammar.start(np.array([[index(name) for name in names[:2]]]))
+    allowed = grammar.allowed(ahead) & torch.from_numpy(constraint.allowed(ahead, memory))
+    assert allowed[0, bar]
+    assert torch.equal(constraint.redirect(ahead, logits, allowed), logits)
 
 
 def test_a_part_that_would_go_on_in_the_second_half_of_the_last_bar_is_over():
@@ -242,7 +264,7 @@ def test_a_minor_chorale_ends_in_major_and_has_one_third():
     rests = [LastTonic(0, Key(9, False))]
     constraint = LastChordOfChorale(grammar, rests, tokenizer.pitches, dominants=[0])
     start = grammar.start(np.array([[index("BOS")]]))
-    memory = constraint.start(start, [None])
+    memory = constraint.start(start, [np.array([index("BOS")])])
     pitches = grammar.slices["Pitch"]
 
     def sung(state, memory):
@@ -254,6 +276,34 @@ def test_a_minor_chorale_ends_in_major_and_has_one_third():
         token = np.array([pitches.start + third - tokenizer.pitches.start])
         state = grammar.advance(start, token)
         assert sung(state, constraint.advance(state, memory, token)) == {9, 0, 1, 4} - {other}
+    state = start
+    for pitch in (69, 64):  # no voice has sung it, so the tenor does
+        token = np.array([pitches.start + pitch - tokenizer.pitches.start])
+        state = grammar.advance(state, token)
+        memory = constraint.advance(state, memory, token)
+    assert sung(state, memory) == {1}
+
+
+def test_voices_of_the_last_chord_do_not_leap():
+    tokenizer = TOKENIZERS_OF_CHORALES
+    grammar, first = tokenizer.grammar(), tokenizer.pitches.start
+    pitches = grammar.slices["Pitch"]
+    rests = [LastTonic(1, Key(9, False))]
+    constraint = LastChordOfChorale(grammar, rests, tokenizer.pitches, dominants=[1])
+    header = tokenizer.vocabulary.id("BOS")
+    tokens = np.array([header, *(pitches.start + x - first for x in (72, 67, 64, 55))])
+    state = grammar.start(tokens[None])
+    memory = constraint.start(state, [tokens])
+    found = []
+    for voice in (69, 64, 61, 57):
+        mask = constraint.allowed(state, memory)[0, pitches]
+        found.append([pitch for pitch, may in zip(tokenizer.pitches, mask, strict=True) if may])
+        token = np.array([pitches.start + voice - first])
+        state = grammar.advance(state, token)
+        memory = constraint.advance(state, memory, token)
+    assert found[0] == [61, 64, 69, 73, 76, 81]
+    assert found[2] == [61, 73]
+    assert found[3] == [45, 57]
 
 
 def test_a_chorale_closes_with_the_dominant_on_a_beat_and_the_tonic_on_two():
@@ -296,7 +346,7 @@ def test_a_kept_tune_that_ends_elsewhere_closes_only_if_asked():
 def test_a_new_piece_is_in_the_key_that_is_asked_for(name, key, fifths):
     model, tonic = music_model(SONGS), f"{ROOTS[key.tonic]}_{'M' if key.major else 'm'}"
     for ending in ("open", "close"):
-        for piece in model.generate(None, key=name, bars=4, ending=ending, num_samples=2):
+        for piece in model.generate(None, key=name, bars=4, ending=ending, num_samples=2, seed=1):
             chords = {m.tick: chord_index(m.text) for m in piece.score.markers}
             assert chords[0] == chords[3 * 4 * TICKS_PER_BEAT] == chord_index(tonic)
             assert piece.score.key_signatures == [KeySignature(0, fifths, not key.major)]

@@ -24,10 +24,11 @@ from tests.plugins.page.node import needs_node, run_worker
 pytestmark = needs_node
 
 
-# In place of a model: all tokens are equally probable. The second time it is interrupted.
+# In place of a model: all tokens are equally probable, but bars are rare. The second time it is
+# interrupted.
 ACCOMPANIED = """
     const fed = [], masks = [];
-    const logits = new Float32Array(tokenizer.size);
+    const logits = new Float32Array(tokenizer.size).fill(-6, ...(tokenizer.families.Bar ?? [0, 0]));
     const model = { tokenizer, logits, split: (params) => [1, params],
       rewind() { fed.length = masks.length = 0; this.grammar = tokenizer.grammar(); },
       feed(token) { masks.push(composer.mask.includes(1) ? [...composer.mask.keys()].filter((i) => composer.mask[i]) : [token]);
@@ -88,7 +89,7 @@ def test_a_melody_is_accompanied_as_in_python(name, tmp_path):
         state = constrained.advance(state, torch.tensor([token]))
     melody, *others = tokenizer.decode(np.array(found["whole"])).tracks
     assert [x[0] for x in melody.notes.tolist()] == [240 * i for i in range(2, 40)]
-    assert any(len(track.notes) > 20 for track in others)
+    assert any(len(track.notes) > 5 for track in others)
     for tokens in found["whole"], found["interrupted"]:
         grammar.start(torch.tensor([tokens]))
         assert tokenizer.decode(np.array(tokens)).tracks[0] == melody
@@ -130,7 +131,8 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path, monkeypatch):
     )
     song = Score(tracks=[Track("Voice", notes=notes_from([(0, 480, 60, 80)]))])
     data = {"content": content, "weights": weights}
-    rows = [(480 * i, 480, 60 + p, 80) for i, p in enumerate((0, 4, 7, 4, 5, 9, 7, 5, 4, 2, 0, 2))]
+    tune = 3 * (0, 4, 7, 4, 5, 9, 7, 5, 4, 2, 0, 2)
+    rows = [(480 * i, 480, 60 + p, 80) for i, p in enumerate(tune)]
     # Not on the tonic, on which Python closes.
     melody = Score(tracks=[Track("Voice", notes=notes_from(rows))])
     data |= {"file": list(dumps(song)), "melody": list(dumps(melody))}

@@ -104,6 +104,20 @@ class BarGrammar extends Grammar {
     if (this.plan && last === "Bar" && tokenizer.count("Left")) this.restrictToPlan(mask);
   }
 
+  /** End a bar where the model ends it: to_bar_line in musicgen/tokenization/bar_constraints.py. */
+  redirected(logits, allowed) {
+    const { Bar, Beat, Pitch } = this.tokenizer.families;
+    const nextBars = allowed.subarray(...Bar);
+    const rank = nextBars.indexOf(1);
+    const isOne = rank >= 0 && rank === nextBars.lastIndexOf(1);
+    if (!isOne || !allowed.subarray(...Pitch).includes(1)) return logits;
+    const behind = Beat[0] + this.barEnd - this.barStart;
+    const ends = [...logits.slice(...Bar), ...logits.slice(behind, Beat[1])];
+    const highest = Math.max(...ends);
+    const sum = ends.reduce((sum, logit) => sum + Math.exp(logit - highest), 0);
+    return logits.with(Bar[0] + rank, highest + Math.log(sum));
+  }
+
   /** Leave the count of bars that the plan has for this one, if it has one. */
   restrictToPlan(mask) {
     const { barStart, barEnd } = this;

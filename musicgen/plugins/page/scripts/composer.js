@@ -130,7 +130,8 @@ class Composer {
     while (this.tokens.length < mostTokens) {
       const { grammar } = model;
       const allowed = grammar.allowed(this.mask, { end: false, notBefore: start });
-      const token = sampleToken(model.logits, allowed, filters, random());
+      const logits = grammar.redirected(model.logits, allowed);
+      const token = sampleToken(logits, allowed, filters, random());
       const next = grammar.copy();
       next.advance(token);
       if (next.time >= end || next.finished) break;
@@ -192,7 +193,7 @@ class Composer {
       if (isSampled) {
         const logits = guided(model.logits, negative?.logits, params.guidance);
         const allowed = model.grammar.allowed(this.mask, { until });
-        token = sampleToken(logits, allowed, filters, random());
+        token = sampleToken(model.grammar.redirected(logits, allowed), allowed, filters, random());
         if (until !== undefined) i += token === until ? 1 : -1;
       }
       negative?.feed(isSame ? token : tokenizer.negativePrompt[token]);

