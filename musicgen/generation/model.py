@@ -32,7 +32,7 @@ from musicgen.generation.request import (
 )
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SWITCHES, SamplingParams
-from musicgen.generation.source import on_beats, pace_of
+from musicgen.generation.source import on_beats, pace_of, signatures_of_new
 from musicgen.generation.surprisal import Surprisal, surprisal
 from musicgen.midi import Score, as_score, music_name, read
 from musicgen.midi.io import read_with_data
@@ -191,13 +191,12 @@ class MusicModel:
 
     def _empty_prompt(self, piece: PieceParams, time_signature: str | None) -> Prompt:
         """Return the prompt of a new piece."""
-        if time_signature is not None:
-            raise ParameterError("time_signature", time_signature, "expected a prompt with it")
         if piece.is_whole_piece:
             raise UserError("keep writes to parts of a piece; give one as the prompt")
         tonic = tonic_index(piece.tonic) if self.tokenizer.chords else None
         chord = piece.progression[0][0] if piece.progression else tonic
-        return empty_prompt(self.tokenizer, piece.tempo, piece.key_signatures, chord)
+        keys, signatures = piece.key_signatures, signatures_of_new(self.tokenizer, time_signature)
+        return empty_prompt(self.tokenizer, piece.tempo, keys, chord, signatures)
 
     def _kept_prompt(
         self,

@@ -16,7 +16,7 @@ from musicgen.generation.source import (
     with_own_keys,
     with_signatures,
 )
-from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score
+from musicgen.midi import TEMPO, TICKS_PER_BEAT, KeySignature, Marker, Score, TimeSignature
 from musicgen.midi.key import note_names
 from musicgen.package_data import BAND_MODEL
 from musicgen.tokenization.base import ConditioningTokens, Tokenizer
@@ -181,6 +181,7 @@ def empty_prompt(
     tempo: float | None = None,
     keys: Sequence[KeySignature] = (),
     first_chord: int | None = None,
+    signatures: Sequence[TimeSignature] = (),
 ) -> Prompt:
     """Return a prompt without music, for a new piece.
 
@@ -188,15 +189,16 @@ def empty_prompt(
         tempo: in quarters a minute.
         keys: the key signature, if it is given.
         first_chord: index in `CHORDS` of the chord at the beginning, if it is given.
+        signatures: the time signature, if it is given.
     """
-    score = Score(TICKS_PER_BEAT, key_signatures=[*keys])
+    score = Score(TICKS_PER_BEAT, time_signatures=[*signatures], key_signatures=[*keys])
     if tempo is not None:
         score.tempos = np.array([(0, tempo)], TEMPO)
-    tokens = tokenizer.start_tokens()
+    tokens = tokenizer.start_tokens(*signatures)
     markers = [] if first_chord is None else [Marker(0, CHORDS[first_chord])]
     if markers or keys or (tempo is not None and tokenizer.families.get("Tempo")):
-        encoded = tokenizer.encode(replace(score, markers=markers))
-        tokens = tokenizer.beginning(tokenizer.until_end(encoded))
+        tokens = tokenizer.until_end(tokenizer.encode(replace(score, markers=markers)))
+        tokens = tokenizer.beginning(tokens)
     source, summary = Source(NEW_PIECE, tempo=tempo), QuantizationSummary()
     bar_length = tokenizer.bar_length(score)
     return Prompt(tokenizer, tokens, Boundary(), bar_length, score, score, summary, source)

@@ -13,6 +13,7 @@ from musicgen.generation.performance import Performance
 from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
 from musicgen.midi.tick_grid import is_notated
 from musicgen.plugins import plugin, suffixes
+from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.base import Tokenizer
 
 PACE_BARS = 4
@@ -85,6 +86,21 @@ def _metre(time_signature: str) -> tuple[int, int]:
         expected = "expected a time signature of two beats or more, such as 3/4 or 6/8"
         raise ParameterError("time_signature", time_signature, expected)
     return int(match[1]), int(match[2])
+
+
+def signatures_of_new(tokenizer: Tokenizer, name: str | None) -> list[TimeSignature]:
+    """Return the time signature of a new piece by its name, such as 3/4; [] without a name.
+
+    Raises:
+        ParameterError: the tokens have no bars in it.
+    """
+    if name is None:
+        return []
+    known = tokenizer.time_signatures if isinstance(tokenizer, InBars) else ["4/4"]
+    if name not in known:
+        expected = f"expected one of {', '.join(known)}, or a prompt with it"
+        raise ParameterError("time_signature", name, expected)
+    return [TimeSignature(0, *map(int, name.split("/")))]
 
 
 def pace_of(score: Score, prompt_bars: int | None) -> float:

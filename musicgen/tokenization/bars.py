@@ -134,8 +134,9 @@ class InBars(Tokenizer):
     def crops(self) -> BarCrops:
         return BarCrops(self.families, self.header, self.header_in_training)
 
-    def start_tokens(self) -> IntArray:
-        return np.array([self.families["Bar"].start])
+    def start_tokens(self, signature: TimeSignature | None = None) -> IntArray:
+        index = 0 if signature is None else self.signatures.find(signature[1:])
+        return np.array([self.families["Bar"].start + index])
 
     def bar_length(self, score: Score) -> int:
         return self._bar_steps(score.first_time_signature())

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from musicgen.midi import Score, Track
+from musicgen.midi import Score, TimeSignature, Track
 from musicgen.tokenization.gaps import future_length
 from musicgen.tokenization.grammar import Grammar
 from musicgen.tokenization.quantization import QuantizationReport
@@ -94,8 +94,12 @@ class Codec(ABC):
         """
         return score
 
-    def start_tokens(self) -> IntArray:
-        """Return the first ids of every piece with notes, in the first time signature. [L]."""
+    def start_tokens(self, signature: TimeSignature | None = None) -> IntArray:
+        """Return the first ids of every piece with notes. [L]
+
+        Args:
+            signature: of the first bar; None: the first one of the vocabulary.
+        """
         return np.array([self.vocabulary.id("BOS")])
 
     def bar_length(self, score: Score) -> int:

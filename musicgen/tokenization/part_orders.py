@@ -234,7 +234,9 @@ class PartOrders(InBars):
         if len(kept) < len(asked):
             names = ", ".join(known[part] for part in played)
             expected = f"expected some of its parts: {names}"
-            if not played:
+            if (part := self.name_tune(score)[1]) is not None:
+                expected = f"expected {known[part]}, as the piece is a tune alone"
+            elif not played:
                 expected = f"expected a piece with tracks of {', '.join(known)}"
             elif {*asked} <= {*known}:
                 expected += f"; name the track of a tune {asked[0].capitalize()}"

@@ -270,3 +270,19 @@ def test_a_prompt_has_the_modes_that_its_file_says():
         assert "Key_0m" in [tokenizer.vocabulary.token(x) for x in prompt.tokens.tolist()]
         assert prompt.score.key_signatures == expected
         assert prompt.piece.key_signatures == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "Dm", "tempo": 90}])
+def test_a_new_piece_has_the_time_signature_that_is_asked_for(options):
+    model = music_model(frozen_tokenizers()["songs"])
+    for name, bar in ("7/8", 7 * 240), ("3/4", 3 * 480), ("4/4", 4 * 480):
+        (piece,) = model.generate(bars=3, time_signature=name, **options)
+        signatures = piece.new_on_grid.bar_starts(), loads(piece.midi_file().data).time_signatures
+        assert signatures[0][:2].tolist() == [0, bar]
+        assert [f"{x[1]}/{x[2]}" for x in signatures[1] or [(0, 4, 4)]] == [name]
+
+
+def test_a_new_piece_has_no_time_signature_that_its_tokens_lack():
+    for tokenizer in (Chorale(), Groove2Groove()):
+        with pytest.raises(UserError, match="time_signature=3/4: expected one of 4/4, or a prompt"):
+            music_model(tokenizer).generate(bars=2, time_signature="3/4")
