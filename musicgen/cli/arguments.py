@@ -31,7 +31,9 @@ _PATH = re.compile(
     "prompt|checkpoint|out|generated|references|soundfont|beats|init|resume|loader.cache_dir"
     r"|data.(corpora.\w+.)?(root|exclude)|paths.(data|output)_dir"
 )
-_QUOTED = re.compile(rf"({_PATH.pattern}|chords|key|keep|program|data.(corpora.\w+.)?group)")
+_QUOTED = re.compile(
+    rf"({_PATH.pattern}|chords|key|keep|fill|cadence|ending|program|data.(corpora.\w+.)?group)"
+)
 # Arguments that name a place here or a host, or begin a sweep. `data.exclude` is a file or a list.
 _NAMES_A_PLACE = re.compile(
     r"\S*(path|dir|folder|filename|root)=|\S*exclude=(?!\[)|init=|logger\.|logger=.*wandb"

@@ -211,14 +211,14 @@ def read_prompts(
     else:
         sources = {name: partial(Path, path) for name, path in prompt_files(cfg.prompt).items()}
     reading = cfg.prompt_bars, request, cfg.beats, cfg.performance, cfg.time_signature
-    prompts, errors = [], []
+    prompts, errors = list[Prompt](), list[UserError]()
     for name in evenly_spaced(list(sources), cfg.num_prompts):
         try:
             prompts.append(model.prompt(sources[name](), name, *reading))
         except UserError as error:
-            errors.append(str(error))
+            errors.append(error)
     if not prompts:
-        raise UserError(f"nothing to continue: {errors[0]}")
+        raise errors[0] if len(errors) == 1 else UserError(f"nothing to continue: {errors[0]}")
     if cfg.prompt_bars == "auto" and not all(each.source.is_whole or each.kept for each in prompts):
         log(f"from the first {PROMPT_BARS} bars; prompt_bars=null continues whole files")
     notices = [f"left out: {x}" for x in errors] + [x.notice for x in prompts if x.notice]

@@ -53,8 +53,7 @@ README = """\
 
 A step takes a token of each sequence, its position and the state. It returns the logits, and each
 changed tensor of the state as `new.NAME`. A prompt is fed token by token; a piece begins with the
-ids {start}. Positions have the columns {coordinates}, counted from 0: `index` counts tokens, `time`
-grid steps ({steps_per_beat} a beat), `bar` bars and `beat` grid steps in the bar. In Python:
+ids {start}. Positions have the columns {coordinates}. In Python:
 
 ```python
 import json
@@ -79,6 +78,18 @@ def step(token, position):
     return found["logits"][0]
 ```
 """
+
+
+COORDINATES = {
+    "index": "number of tokens before it",
+    "time": "grid steps before it, {steps_per_beat} a beat",
+    "bar": "bars before its own",
+    "beat": "grid steps from the bar line",
+    "pitch": "MIDI pitch of the latest note; 0 before the first",
+    "chord": "number of the latest chord, see `musicgen.tokenization.chords`; 0 before the first",
+    "key": "number of the latest token of keys, from 1 in their order; 0 before the first",
+}
+"""What the README says of each coordinate of a token."""
 
 
 class _ReadRing(CopyState):
@@ -274,8 +285,9 @@ def save_onnx(model: Transformer, tokenizer: Tokenizer, folder: Path, *, seed: i
     text = README.format(
         tokenizer=tokenizer.name,
         start=tokenizer.start_tokens().tolist(),
-        coordinates=", ".join(f"`{name}`" for name in model.coordinate_names),
-        steps_per_beat=tokenizer.steps_per_beat,
+        coordinates=", ".join(f"`{x}` ({COORDINATES[x]})" for x in model.coordinate_names).format(
+            steps_per_beat=tokenizer.steps_per_beat
+        ),
     )
     write_text(folder / "README.md", text)
 

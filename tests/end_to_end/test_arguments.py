@@ -28,6 +28,8 @@ def test_paths_are_quoted():
         *("data.exclude='a,b'", "data.exclude=[a,b]")
     ]
     assert quoted_paths(["chords=| C, F# | %", "key=F#m"]) == ["chords='| C, F# | %'", "key='F#m'"]
+    texts = "ending='half@8,close'", "cadence='half@4,full@8'", "fill='oboe, horn 2 5-8'"
+    assert quoted_paths([text.replace("'", "") for text in texts]) == [*texts]
     assert quoted_paths(["program=Pad 1 (new age)", "program={Bass: 34}"]) == [
         *("program='Pad 1 (new age)'", "program={Bass: 34}")
     ]
