@@ -31,6 +31,7 @@ def figures() -> Iterator[tuple[str, str]]:
     yield from gpu_figures()
     yield from scale_figures()
     yield from ending_figures()
+    yield from loss_figures()
     songs = {(x["part"], x["measure"]): x for x in result("songs")["rows"] if x["metre"] == "all"}
     asked = [x["generated"] for (part, _), x in songs.items() if part == "chords asked for"]
     for given, free in zip(asked[::2], asked[1::2], strict=True):
@@ -151,6 +152,22 @@ def sine_spe_step(name: str) -> float:
 def places(value: float) -> str:
     """Return a figure below 1 with three places: .022."""
     return f"{value:.3f}".lstrip("0")
+
+
+def loss_figures() -> Iterator[tuple[str, str]]:
+    """Yield what the last training of songs-small changed."""
+    rows = {(row["model"], row["pieces"]): row for row in result("losses")["rows"]}
+    models = "on beginnings, mixed", "before the beginnings of pieces"
+    songs, pieces, pop = (
+        [rows[model, each] for model in models] for each in ("openscore_lieder", "all", "POP909")
+    )
+    new, old = (f"{row['nats a note']:.3f}" for row in songs)
+    text = f"{new} nats a note of {songs[0]['n']} held-out songs where it had {old}, "
+    new, old = (f"{row['nats a note']:.3f}" for row in pieces)
+    text += f"{new} of all {pieces[0]['n']} pieces of this validation ({old}), "
+    new, old = (f"{row['nats a note']:.2f}" for row in pop)
+    text += f"and {new} of {pop[0]['n']} other songs of POP909 ({old})"
+    yield "musicgen/pretrained/songs-small/README.md", text
 
 
 def ending_figures() -> Iterator[tuple[str, str]]:
