@@ -130,7 +130,9 @@ def _configuration_line(error: BaseException, text: str) -> str | None:
         return _setting_line(error, key[1])
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
-        line = f"{group}={name}: expected one of {', '.join(choices(group))}"
+        known = choices(group)
+        nearest_first = dict.fromkeys([*get_close_matches(name, known), *known])
+        line = f"{group}={name}: expected one of {', '.join(nearest_first)}"
         if group == "hydra":
             plugin = name.partition("_")[0]  # launcher/submitit of submitit_slurm, for example
             package = _PLUGINS.get(plugin, _PLUGINS.get(plugin.partition("/")[2]))

@@ -68,7 +68,7 @@ ERRORS = {
     ),
     "unknown group choice": (
         ["train.py", "position=transformer"],
-        ["error: position=transformer: expected one of alibi, ", "sine_spe"],
+        ["error: position=transformer: expected one of transformer_xl, alibi, ", "sine_spe"],
     ),
     "coordinate that no token tells": (
         ["train.py", "tokenizer=groove2groove", "model.position.coordinates=[index,chord]"],
