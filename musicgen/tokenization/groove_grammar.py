@@ -237,7 +237,7 @@ class LastChordOfGroove(Constraint):
     def advance(self, state: GrooveState, memory: IntArray, tokens: IntArray) -> IntArray:
         after, rows = memory.copy(), np.arange(len(memory))
         after[rows, self._instrument[tokens]] = 1
-        after[:, 0] = memory[:, 0]
+        after[:, 0] = memory[:, 0]  # where other tokens were counted
         return after
 
     def allowed(self, state: GrooveState, memory: IntArray) -> BoolArray:
