@@ -275,7 +275,7 @@ def key_fifths(name: object) -> int:
     """
     keys = fifths_of_keys()
     if str(name) not in keys:
-        raise ParameterError("key", name, "expected a key such as C, Eb, F#m, or fifths from -7 to 7")
+        raise ParameterError("key", name, "expected a key such as C, Eb, F#m, or -7 to 7 fifths")
     return keys[str(name)]
 
 

@@ -56,7 +56,7 @@ function keySignatures(text) {
   const name = text.trim();
   if (!name) return [];
   if (!Object.hasOwn(CONSTANTS.keys, name))
-    throw new UserError(`key=${name}: expected a key such as C, Eb, F#m, or fifths from -7 to 7`);
+    throw new UserError(`key=${name}: expected a key such as C, Eb, F#m, or -7 to 7 fifths`);
   return [[0, CONSTANTS.keys[name], name.endsWith("m")]];
 }
 
