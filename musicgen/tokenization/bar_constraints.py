@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from musicgen.tokenization.bar_grammar import BarGrammar, BarState, SongsGrammar
@@ -66,18 +65,19 @@ def to_bar_line(grammar: BarGrammar, state: BarState, logits: Tensor, allowed: T
     up in metres that the model knows little.
     """
     bars, beats, pitches = (grammar.slices[name] for name in ("Bar", "Beat", "Pitch"))
-    next_bar = allowed[:, bars]
-    moves = next_bar.sum(dim=1, keepdim=True) == 1
+    may_come = allowed.numpy()
+    next_bar = may_come[:, bars]
+    moves = next_bar.sum(axis=1) == 1
+    if moves.any():
+        moves &= may_come[:, pitches].any(axis=1)
     if not moves.any():
         return logits
-    moves &= allowed[:, pitches].any(dim=1, keepdim=True)
-    is_inside = torch.from_numpy(
-        state.bar_start[:, None] + grammar.ranks["Beat"] < state.bar_end[:, None]
-    )
-    outside = logits[:, beats].masked_fill(is_inside, -torch.inf)
-    together = torch.cat([logits[:, bars], outside], dim=1).logsumexp(dim=1, keepdim=True)
     redirected = logits.clone()
-    redirected[:, bars] = torch.where(moves & next_bar, together, logits[:, bars])
+    values, length = redirected.numpy(), (state.bar_end - state.bar_start)[:, None]
+    behind = np.where(grammar.ranks["Beat"] < length, -np.inf, values[:, beats])
+    ends = np.concatenate([values[:, bars], behind], axis=1)
+    together = np.logaddexp.reduce(ends, axis=1, keepdims=True)
+    values[:, bars] = np.where(moves[:, None] & next_bar, together, values[:, bars])
     return redirected
 
 
