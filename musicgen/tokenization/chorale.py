@@ -364,8 +364,7 @@ def _voices_of_score(score: Score, leading: Sequence[bool]) -> list[int | None]:
         from_highest = sorted(sung, key=lambda i: -tracks[i].notes["pitch"].mean())
         voice_of = dict(zip(from_highest, kept, strict=True))
     else:
-        voices = _voices(tracks, sung)
-        if voices is None:
+        if (voices := _voices(tracks, sung)) is None:
             raise UserError(
                 f"{len(sung)} tracks that are not voices: give a file with a track for each "
                 f"of up to {NUM_VOICES} voices, without chords"

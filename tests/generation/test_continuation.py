@@ -393,21 +393,3 @@ def test_continuations_have_the_chords_that_were_asked(options):
 def test_models_without_chords_name_one_that_has_them(tokenizer):
     with pytest.raises(UserError, match="need a model with tokens of chords"):
         music_model(tokenizer, "auto").generate(SCORES["remi"], chords="C")
-
-
-def test_voices_without_names_go_on_in_their_tracks(tmp_path):
-    rows = [(480 * i, 480, 0, 80) for i in range(8)]
-    tracks = [
-        Track("", notes=notes_from((*row[:2], pitch, 80) for row in rows))
-        for pitch in (50, 72, 60, 66)  # in any order
-    ]
-    (tmp_path / "a.mid").write_bytes(dumps(Score(480, tracks)))
-    (piece,) = music_model(Chorale()).generate(tmp_path / "a.mid", prompt_bars=2, bars=2)
-    written = piece.midi_file()
-    after = loads(written.data)
-    assert not written.notice
-    assert len(after.tracks) == 4
-    for track, new in zip(after.tracks, (3, 0, 2, 1), strict=True):
-        added = track.notes[track.notes["onset"] >= 8 * 480]
-        expected = piece.new_on_grid.tracks[new].notes
-        assert added["pitch"].tolist() == expected["pitch"].tolist()

@@ -29,7 +29,7 @@ def test_behind_bars_with_other_chords_a_chord_that_begins_there_stays():
 def test_notes_end_with_the_bars_that_are_rewritten():
     model, score = music_model(SONGS), accompanied()
     model.model.head.bias.data[SONGS.families["Duration"].stop - 1] = 99  # sixteen beats
-    (piece,) = model.generate(score, rewrite="2-3", keep="voice", seed=3)
+    (piece,) = model.generate(score, rewrite="2-3", keep="voice", seed=0)
     file = loads(piece.midi_file().data)
     written = [row for track in file.tracks[1:3] for row in notes_between(track, 288, 768)]
     assert written

@@ -5,10 +5,11 @@ import torch
 
 from musicgen.generation.constraints import ConstrainedGrammar, end_constraints
 from musicgen.metrics.part_writing import part_writing
-from musicgen.midi import Score, TimeSignature, Track, notes_from
+from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
 from musicgen.tokenization import Chorale
 from musicgen.tokenization.chorale_grammar import NoParallels
 from musicgen.tokenization.voices import score_of_frames
+from tests.generation.builders import music_model
 
 chorale, leading_chorale = Chorale(), Chorale(lead_probability=0.5)
 SOPRANO, OUTER = [True, False, False, False], [True, False, False, True]
@@ -241,3 +242,21 @@ def test_training_crops_are_arranged_as_often_as_asked():
             kinds.append(int(window[0]) in leading_chorale.families["Lead"])
     assert abs(sum(kinds) - 50) < 15
     assert np.array_equal(chorale.rearrange(tokens, rng), tokens)
+
+
+def test_voices_without_names_go_on_in_their_tracks(tmp_path):
+    rows = [(480 * i, 480, 0, 80) for i in range(8)]
+    tracks = [
+        Track("", notes=notes_from((*row[:2], pitch, 80) for row in rows))
+        for pitch in (50, 72, 60, 66)  # in any order
+    ]
+    (tmp_path / "a.mid").write_bytes(dumps(Score(480, tracks)))
+    (piece,) = music_model(Chorale()).generate(tmp_path / "a.mid", prompt_bars=2, bars=2)
+    written = piece.midi_file()
+    after = loads(written.data)
+    assert not written.notice
+    assert len(after.tracks) == 4
+    for track, new in zip(after.tracks, (3, 0, 2, 1), strict=True):
+        added = track.notes[track.notes["onset"] >= 8 * 480]
+        expected = piece.new_on_grid.tracks[new].notes
+        assert added["pitch"].tolist() == expected["pitch"].tolist()

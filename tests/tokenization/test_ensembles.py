@@ -93,7 +93,7 @@ def test_a_tune_of_an_ensemble_is_accompanied_by_all_other_parts():
 def test_no_note_below_the_lowest_string_is_written_though_files_may_have_some():
     notes = notes_from([(480 * i, 480, 50, 64) for i in range(4)])
     score = Score(480, [Track("Violin 1", 40, notes=notes), Track("Cello", 42, notes=notes)])
-    pieces = music_model(QUARTET).generate(score, prompt_bars=1, bars=4, num_samples=4, seed=0)
+    pieces = music_model(QUARTET).generate(score, prompt_bars=1, bars=8, num_samples=4, seed=0)
     lowest = [part["lowest"] for part in QUARTET.parts]
     new = [track.notes["pitch"] for piece in pieces for track in piece.new_on_grid.tracks]
     assert sum(map(len, new)) > 20

@@ -94,7 +94,7 @@ def test_the_time_signature_of_a_prompt_can_be_said(tmp_path):
     for wrong in ("3", "1/4", "3/8", "4/4/4", "99/4"):
         with pytest.raises(ParameterError, match="time_signature"):
             on_beats(notated, None, "auto", wrong)
-    with pytest.raises(ParameterError, match="expected a prompt"):
+    with pytest.raises(ParameterError, match="or a prompt with it"):
         model.prompt(None, time_signature="3/4")
     with pytest.raises(UserError, match="most bars have 4 beats, not those of time_signature=3/4"):
         on_beats(recording(), None, beats_file(tmp_path), "3/4")
