@@ -138,6 +138,14 @@ class ChoraleGrammar(Grammar[ChoraleState]):
             mask[self._is_header[state.last]] = self._is_key
         return mask
 
+    def recent_pitches(self, prompts: Sequence[IntArray], number: int) -> IntArray:
+        """Return the pitch of each of the last tokens, see `pitch`; `SILENT` without one. [B, N]"""
+        recent = np.full((len(prompts), number), SILENT)
+        for of_prompt, tokens in zip(recent, prompts, strict=True):
+            pitches = self.pitch[np.asarray(tokens)[-number:]]
+            of_prompt[number - len(pitches) :] = pitches
+        return recent
+
     def time_tokens(self, state: ChoraleState, until: IntArray) -> BoolArray:
         """Return silence before `until`, and every token where the next one is at `until`."""
         return (
@@ -192,11 +200,7 @@ class NoParallels(Constraint):
         self.grammar = grammar
 
     def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
-        recent = np.full((len(prompts), RECENT), SILENT)
-        for of_prompt, tokens in zip(recent, prompts, strict=True):
-            pitches = self.grammar.pitch[np.asarray(tokens)[-RECENT:]]
-            of_prompt[RECENT - len(pitches) :] = pitches
-        return recent
+        return self.grammar.recent_pitches(prompts, RECENT)
 
     def advance(self, state: ChoraleState, memory: IntArray, tokens: IntArray) -> IntArray:
         return np.concatenate([memory[:, 1:], self.grammar.pitch[tokens][:, None]], axis=1)
@@ -272,12 +276,8 @@ class LastChordOfChorale(Constraint):
         self.last_voice = last.shape[1] - 1 - last[:, ::-1].argmax(axis=1)
 
     def start(self, state: ChoraleState, prompts: Sequence[IntArray]) -> IntArray:
-        memory = np.full((len(prompts), 2 + NUM_VOICES), SILENT)
-        memory[:, 0], memory[:, 1] = np.arange(len(prompts)), 0
-        for of_prompt, tokens in zip(memory, prompts, strict=True):
-            pitches = self.grammar.pitch[np.asarray(tokens)[-NUM_VOICES:]]
-            of_prompt[len(of_prompt) - len(pitches) :] = pitches
-        return memory
+        begin = np.stack([np.arange(len(prompts)), np.zeros(len(prompts), np.int64)], axis=1)
+        return np.concatenate([begin, self.grammar.recent_pitches(prompts, NUM_VOICES)], axis=1)
 
     def _place(self, state: ChoraleState, prompt: IntArray, index: IntArray) -> list[IntArray]:
         """Return chord and voice of the tokens at an index; the header has index 0. [B] each

@@ -203,7 +203,8 @@ class LastChordOfGroove(Constraint):
     for the second third, unless they have their longest duration before. Its root begins at once,
     in the bass, or where no bass has played so far in another instrument that has.
 
-    The memory is the number of the prompt, and whether each instrument has played. [B, 1 + N]
+    The memory is the number of the prompt, whether each instrument has played, and whether other
+    tokens have come. [B, 2 + N]
 
     Args:
         rests: grid step at which each chord begins, and its key. [B]
@@ -223,26 +224,25 @@ class LastChordOfGroove(Constraint):
         self.first = np.array([rest.step for rest in rests])
         self.thirds = thirds
         self.chord, self.bass, self.others, self.held = voices
-        # The instrument that each token is a note of, from 1 on; 0: of none. [V]
-        self._instrument = np.zeros(len(grammar.vocabulary), np.int64)
-        self._instrument[grammar.slices["NoteOn"]] = 1 + np.arange(grammar.num_voices) // NUM_KEYS
+        # The place of each token in the memory: the last one if it begins no note. [V]
+        self._places = np.full(len(grammar.vocabulary), -1)
+        self._places[grammar.slices["NoteOn"]] = 1 + np.arange(grammar.num_voices) // NUM_KEYS
 
     def start(self, state: GrooveState, prompts: Sequence[IntArray]) -> IntArray:
-        memory = np.zeros((len(prompts), 1 + self.grammar.num_voices // NUM_KEYS), np.int64)
-        for of_prompt, tokens in zip(memory, prompts, strict=True):
-            of_prompt[self._instrument[np.asarray(tokens)]] = 1
+        memory = np.zeros((len(prompts), 2 + self.grammar.num_voices // NUM_KEYS), np.int64)
         memory[:, 0] = np.arange(len(prompts))
+        for of_prompt, tokens in zip(memory, prompts, strict=True):
+            of_prompt[self._places[np.asarray(tokens)]] = 1
         return memory
 
     def advance(self, state: GrooveState, memory: IntArray, tokens: IntArray) -> IntArray:
-        after, rows = memory.copy(), np.arange(len(memory))
-        after[rows, self._instrument[tokens]] = 1
-        after[:, 0] = memory[:, 0]  # where other tokens were counted
+        after = memory.copy()
+        after[np.arange(len(memory)), self._places[tokens]] = 1
         return after
 
     def allowed(self, state: GrooveState, memory: IntArray) -> BoolArray:
         grammar, num_voices = self.grammar, self.grammar.num_voices
-        prompt, has_played = memory[:, 0], memory[:, 1:].repeat(NUM_KEYS, axis=1) > 0
+        prompt, has_played = memory[:, 0], memory[:, 1:-1].repeat(NUM_KEYS, axis=1) > 0
         chord = self.chord[prompt]
         bass, others = self.bass[prompt] & has_played, self.others[prompt] & has_played
         must = np.where(bass.any(axis=1, keepdims=True), bass, others)
