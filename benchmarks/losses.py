@@ -8,7 +8,6 @@ fourth one, without the tokens of keys.
 """
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from benchmarks import measure, tunes
 from musicgen.errors import UserError
 from musicgen.evaluation.position_loss import position_losses
 from musicgen.evaluation.runs import open_training_data
+from musicgen.files import read_json
 from musicgen.generation.model import MusicModel
 from musicgen.midi import Score
 from musicgen.random import NoiseKey
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--pop909", type=Path)
     args = parser.parse_args()
-    rows = json.loads((measure.RESULTS / "losses.json").read_text("utf-8"))["rows"]
+    rows = read_json(measure.RESULTS / "losses.json")["rows"]
     for name in args.models:
         model, pieces = musicgen.load(name), defaultdict[str, list[tuple[float, int]]](list)
         for corpus, tokens in validation_pieces(args.run):

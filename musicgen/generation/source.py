@@ -13,7 +13,6 @@ from musicgen.generation.performance import Performance
 from musicgen.midi import TICKS_PER_BEAT, Score, TimeSignature
 from musicgen.midi.tick_grid import is_notated
 from musicgen.plugins import plugin, suffixes
-from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.base import Tokenizer
 
 PACE_BARS = 4
@@ -96,9 +95,9 @@ def signatures_of_new(tokenizer: Tokenizer, name: str | None) -> list[TimeSignat
     """
     if name is None:
         return []
-    known = tokenizer.time_signatures if isinstance(tokenizer, InBars) else ["4/4"]
-    if name not in known:
-        expected = f"expected one of {', '.join(known)}, or a prompt with it"
+    if name not in tokenizer.time_signatures:
+        known = ", ".join(tokenizer.time_signatures)
+        expected = f"expected one of {known}, or a prompt with it"
         raise ParameterError("time_signature", name, expected)
     return [TimeSignature(0, *map(int, name.split("/")))]
 

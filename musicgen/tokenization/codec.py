@@ -33,6 +33,7 @@ class Codec(ABC):
         pitches: the MIDI pitches of the tokens that have a pitch.
         steps_per_beat: grid steps in a quarter note.
         chords: whether the vocabulary has chords.
+        time_signatures: those that new pieces may be in.
         counts_all: whether the index of each token is its number, see `index`.
     """
 
@@ -42,6 +43,7 @@ class Codec(ABC):
     pitches: range
     steps_per_beat: int
     chords: bool = False
+    time_signatures: Sequence[str] = ("4/4",)
     counts_all: ClassVar[bool] = True
 
     @abstractmethod
