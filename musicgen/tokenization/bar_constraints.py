@@ -13,6 +13,7 @@ from musicgen.tokenization.closing import (
     MIDDLE,
     LastChordInRange,
     LastChordOfBars,
+    TuneByStep,
     last_pitches,
     last_tonic,
     top_line,
@@ -383,12 +384,13 @@ def bar_constraints(
             last_pitches(keys, pitches, below)[:, None]
             for below in (pitches.stop, BASS, pitches.stop if is_whole else MIDDLE)
         )
-        is_tune = (lines & (not is_whole))[..., None]
-        chord, lowest = (np.where(is_tune, roots, each) for each in (chord, lowest))
+        tunes = lines & np.array([key is not None and not is_whole for key in keys])[:, None]
+        chord, lowest = (np.where(tunes[..., None], roots, each) for each in (chord, lowest))
         kept_targets = targets if is_whole else None
         last = LastChordOfBars(grammar, starts, roots[:, 0], chord, lowest, kept_targets)
         at = int(is_whole)  # kept parts have priority
-        constraints[at:at] = [last, LastChordInRange(grammar, starts)]
+        by_step = TuneByStep(grammar, starts, roots[:, 0], tunes, tokenizer.steps_per_beat)
+        constraints[at:at] = [last, LastChordInRange(grammar, starts), by_step]
     if request.decoding.fix_tempo:
         constraints.append(FixedTempo(grammar))
     if request.decoding.fix_time_signature and not is_whole:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
-from musicgen.tokenization.closing import DOMINANT, MIDDLE, OCTAVE, LastTonic
+from musicgen.tokenization.closing import DOMINANT, MIDDLE, OCTAVE, WHOLE_TONE, LastTonic
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, latest
@@ -27,6 +27,9 @@ THIRDS = (3, 4)
 
 SEVENTH = (DOMINANT, 11, 2, 5)
 """Semitones of the dominant seventh above the tonic, its root first."""
+
+BY_STEP = (11, 2)
+"""Semitones above the tonic from which the soprano steps to it."""
 
 RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
 
@@ -240,8 +243,9 @@ class LastChordOfChorale(Constraint):
 
     Its third is major in minor keys, too, as in 94 of Bach's 101 (Picardy), unless a kept voice
     sings the minor one. The last voice above the bass sings it if no other does. Before the chord
-    they may sing the dominant seventh, its root in the bass. No voice leaps by more than an octave
-    if it need not, and the root in the bass is at most C4.
+    they may sing the dominant seventh, its root in the bass. The soprano steps to the tonic if it
+    can, and to a note before it from which it can if that is a third away at most. No voice leaps
+    by more than an octave if it need not, and the root in the bass is at most C4.
 
     The memory is the number of the prompt, the semitones of the third, 0 before it is sung, and the
     pitches of the last four tokens. [B, 6]
@@ -303,8 +307,10 @@ class LastChordOfChorale(Constraint):
         prompt, third, before = memory[:, :3].T
         index = state.positions[:, 0] + 1
         chord, voice = self._place(state, prompt, index)
-        holds = (self._place(state, prompt, index - NUM_VOICES)[0] == 2)[:, None]
+        chord_before = self._place(state, prompt, index - NUM_VOICES)[0]
+        holds, begins = (chord_before == 2)[:, None], chord > chord_before
         leap = np.abs(np.arange(self.grammar.num_pitches) - before[:, None])
+        leap = np.where(before[:, None] < 0, OCTAVE, leap)  # a voice begins
         degrees, is_last = self.degrees[prompt], (chord == 2)[:, None]
         asked = np.where(third == 0, THIRDS[1], third)[:, None]
         is_other = is_last & np.isin(degrees, THIRDS) & (degrees != asked)
@@ -312,7 +318,11 @@ class LastChordOfChorale(Constraint):
         is_other |= lacks_third & (degrees != asked)
         mask = np.ones((len(prompt), len(self.grammar.vocabulary)), bool)
         may_sing = self.chord[prompt, chord, voice] & ~is_other & (~holds | (leap == 0))
-        near = may_sing & ((leap <= OCTAVE) | (before < 0)[:, None] | (chord == 0)[:, None])
+        to_tonic = np.isin(degrees, BY_STEP) & (leap <= THIRDS[0]) & (chord == 1)[:, None]
+        to_tonic |= (degrees == 0) & (leap <= WHOLE_TONE) & is_last
+        to_tonic &= may_sing & ((voice == 0) & begins)[:, None]
+        may_sing = np.where(to_tonic.any(axis=1, keepdims=True), to_tonic, may_sing)
+        near = may_sing & ((leap <= OCTAVE) | (chord == 0)[:, None])
         may_sing = np.where(near.any(axis=1, keepdims=True), near, may_sing)
         mask[:, self.grammar.slices["Pitch"]] = may_sing
         mask[:, self.grammar.slices["Silence"]] = (chord == 0)[:, None]

@@ -243,3 +243,50 @@ class LastChordInRange(Constraint):
         mask = np.ones((len(memory), len(self.grammar.vocabulary)), bool)
         mask[:, self.grammar.slices["Pitch"]] = is_near | is_free[:, None]
         return mask
+
+
+class TuneByStep(Constraint):
+    """The tune steps to the tonic of the last chord, from the second degree or the leading tone.
+
+    In the last beat before the chord its notes are one of these, and other notes end before it. In
+    the chord its tonic is the one that is nearest to its last note.
+
+    Args:
+        start: grid step at which the chord begins; NEVER: there is none. [B]
+        roots: the pitches of the vocabulary that are its root. [B, num_pitches]
+        tunes: which part is the tune. [B, num_parts]
+        beat: its length in grid steps.
+    """
+
+    def __init__(
+        self, grammar: BarGrammar, start: IntArray, roots: BoolArray, tunes: BoolArray, beat: int
+    ) -> None:
+        self.grammar, self.first, self.roots, self.tunes = grammar, start, roots, tunes
+        self.beat = beat
+        self.neighbours = np.zeros_like(roots)  # by step
+        self.neighbours[:, :-1] |= roots[:, 1:]
+        self.neighbours[:, WHOLE_TONE:] |= roots[:, :-WHOLE_TONE]
+        self._lengths = grammar.durations / grammar.unit  # in grid steps
+
+    def allowed(self, state: BarState, memory: IntArray) -> BoolArray | None:
+        part, start = np.maximum(state.part, 0), self.first[memory]
+        is_tune = self.tunes[memory, part] & (state.bar_end >= start)
+        if not is_tune.any():
+            return None
+        grammar, rows, time = self.grammar, np.arange(len(memory)), state.time[:, None]
+        roots, neighbours = self.roots[memory], self.neighbours[memory]
+        ends = state.ends.reshape(len(memory), -1, roots.shape[1])[rows, part]
+        distance = np.abs(np.arange(roots.shape[1]) - ends.argmax(axis=1)[:, None])
+        distance = np.where(roots, distance, NEVER)
+        nearest = distance == distance.min(axis=1, keepdims=True)
+        nearest |= ~ends.any(axis=1, keepdims=True)  # the tune begins here
+        start = start[:, None]
+        last_beat = start - self.beat
+        mask = np.ones((len(memory), len(grammar.vocabulary)), bool)
+        mask[:, grammar.slices["Pitch"]] = np.where(
+            time < start, neighbours | (time < last_beat), nearest
+        )
+        is_neighbour = neighbours[rows, np.maximum(state.pitch, 0)][:, None]
+        ends_before = time + self._lengths <= last_beat
+        mask[:, grammar.slices["Duration"]] = is_neighbour | ends_before | (time >= start)
+        return mask | ~is_tune[:, None]

@@ -15,6 +15,7 @@ from musicgen.tokenization.closing import (
     LastChordInRange,
     LastChordOfBars,
     LastTonic,
+    TuneByStep,
     last_chord,
     last_pitches,
     last_tonic,
@@ -202,6 +203,27 @@ def test_the_last_chord_is_in_the_range_of_its_part(low, high, highest):
     mask = LastChordInRange(grammar, np.array([12])).allowed(state, ONE)
     assert [*map(int, names(mask[0], "Pitch", SONGS))] == [*range(low - 2, highest + 1)]
     assert LastChordInRange(grammar, np.array([13])).allowed(state, ONE) is None
+
+
+def test_the_tune_steps_to_the_nearest_tonic():
+    roots = last_pitches(C_MAJOR, REMI.pitches, 200)
+    (grammar, state), start = after(["Bar"]), np.array([16])
+    step = TuneByStep(grammar, start, roots, np.array([[True]]), beat=4)
+    assert TuneByStep(grammar, start, roots, np.array([[False]]), 4).allowed(state, ONE) is None
+
+    def next_names(family, *row):
+        return names(step.allowed(after(row)[1], ONE)[0], family)
+
+    neighbours = {int(pitch) % 12 for pitch in next_names("Pitch", "Bar", "Beat_12")}
+    assert neighbours == {11, 2}
+    assert len(next_names("Pitch", "Bar", "Beat_11")) == len(REMI.pitches)
+    for pitch, may_reach in ((67, False), (71, True), (74, True)):
+        lengths = next_names("Duration", "Bar", "Beat_8", f"Pitch_{pitch}", "Velocity_64")
+        assert ("5" in lengths) == may_reach
+        assert "4" in lengths
+    for pitch, nearest in ((71, "72"), (74, "72"), (65, "60"), (67, "72")):
+        note = [f"Pitch_{pitch}", "Velocity_64", "Duration_2"]
+        assert next_names("Pitch", "Bar", "Beat_8", *note, "Bar", "Beat_0") == [nearest]
 
 
 def test_the_end_comes_after_a_note_of_the_last_chord():

@@ -306,6 +306,31 @@ def test_voices_of_the_last_chord_do_not_leap():
     assert found[3] == [45, 57]
 
 
+@pytest.mark.parametrize(
+    ("dominant", "soprano", "expected"),
+    [
+        (1, 71, [69]),
+        (1, 68, [69]),
+        (1, 76, [64, 69, 73, 76, 81, 85, 88]),
+        (0, 72, [71]),
+        (0, 69, [68, 71]),
+    ],
+)
+def test_the_soprano_steps_to_the_tonic_if_it_is_near(dominant, soprano, expected):
+    """In A minor: to the tonic by a step, to the notes before it by a third at most."""
+    tokenizer = TOKENIZERS_OF_CHORALES
+    grammar, first = tokenizer.grammar(), tokenizer.pitches.start
+    pitches = grammar.slices["Pitch"]
+    rests = [LastTonic(2 - dominant, Key(9, False))]
+    constraint = LastChordOfChorale(grammar, rests, tokenizer.pitches, dominants=[1])
+    header = tokenizer.vocabulary.id("BOS")
+    tokens = np.array([header, *(pitches.start + x - first for x in (soprano, 64, 60, 52))])
+    state = grammar.start(tokens[None])
+    mask = constraint.allowed(state, constraint.start(state, [tokens]))[0, pitches]
+    found = [pitch for pitch, may in zip(tokenizer.pitches, mask, strict=True) if may]
+    assert found == expected
+
+
 def test_a_chorale_closes_with_the_dominant_on_a_beat_and_the_tonic_on_two():
     options = {"key": "Gm", "ending": "close", "num_samples": 3, "seed": 1}
     for piece in music_model(Chorale(keys=True)).generate(None, bars=2, **options):
@@ -318,7 +343,10 @@ def test_a_chorale_closes_with_the_dominant_on_a_beat_and_the_tonic_on_two():
                 (bass,) = (track.notes for track in piece.score.tracks if track.name == "Bass")
                 bass = bass[(bass["onset"] <= tick) & (bass["onset"] + bass["duration"] > tick)]
                 assert (bass["pitch"] % 12).tolist() == [root]
-        assert {int(track.notes["duration"][-1]) for track in piece.score.tracks} == {960}
+        for track in piece.score.tracks:  # a tone of both chords may be held from the dominant on
+            last = track.notes[-1]
+            assert last["onset"] <= 6 * TICKS_PER_BEAT
+            assert last["onset"] + last["duration"] == 8 * TICKS_PER_BEAT
 
 
 @pytest.mark.parametrize("ending", ["open", "close"])
