@@ -121,6 +121,16 @@ class StreamDataModule(pl.LightningDataModule):
             raise ParameterError("loader.batch_size", self.batch_size, expected)
         return self.batch_size // number
 
+    def eval_items(self, number: int) -> tuple[range, int]:
+        """Return which of some items this process evaluates, and how many it lacks, 0 or 1.
+
+        In place of one that it lacks it evaluates an item without targets: processes that share
+        the weights of a layer compute all batches together.
+        """
+        rank, world_size = self.process()
+        own = range(rank, number, world_size)
+        return own, -(-number // world_size) - len(own)
+
     def stream(self, num_items: int) -> StreamBatches:
         """Return the batches of an epoch for this process.
 

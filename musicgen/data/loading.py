@@ -267,11 +267,10 @@ class MusicDataModule(StreamDataModule):
         is_training = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         if split == "val" and is_training:
             pieces = evenly_spaced(pieces, self.val_pieces)
-        rank, world_size = self.process()
-        # The others would wait for a process without a batch, so it gets one without targets.
-        length = self.length if rank < len(pieces) else 0
-        windows = EvalWindows(self.encoded.cache, pieces[rank::world_size] or pieces[:1], length)
-        return self._loader(windows, batch_size=self.share())
+        own, missing = self.eval_items(len(pieces))
+        windows = EvalWindows(self.encoded.cache, [pieces[i] for i in own], self.length)
+        without_targets = EvalWindows(self.encoded.cache, pieces[:missing], length=0)
+        return self._loader(windows + without_targets, min_length=1, batch_size=self.share())
 
     def _loader(self, windows: Dataset, min_length: int = 0, **kwargs: object) -> DataLoader:
         coordinates = None

@@ -124,20 +124,19 @@ class TrainingModule(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx == 0:
             self._sums: Counter[str] = Counter()
-        if batch.num_targets:  # a process without a piece has none
-            # Each batch has its own noise, which is the same in every validation.
-            noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
-            # Compiled layers are for the one shape of training batches.
-            with torch.compiler.set_stance("force_eager"):
-                losses, sums = self.task.evaluate(self.model, batch, noise)
-            totals = {"nats": losses.sum(), "tokens": batch.num_targets, **sums}
-            self._sums.update({name: float(total) for name, total in totals.items()})
-            data = getattr(self.trainer, "datamodule", None)
-            tokenizer = getattr(data, "tokenizer", None)  # tasks that are not music have none
-            if tokenizer is not None:
-                is_end = batch.targets == tokenizer.vocabulary.id("EOS")
-                notes = tokenizer.num_notes(batch.targets.cpu().numpy())
-                self._sums.update({"note_nats": float(losses[~is_end].sum()), "notes": notes})
+        # Each batch has its own noise, which is the same in every validation.
+        noise = NoiseKey((self.seed, RandomStream.EVALUATION, self.global_rank, batch_idx))
+        # Compiled layers are for the one shape of training batches.
+        with torch.compiler.set_stance("force_eager"):
+            losses, sums = self.task.evaluate(self.model, batch, noise)
+        totals = {"nats": losses.sum(), "tokens": batch.num_targets, **sums}
+        self._sums.update({name: float(total) for name, total in totals.items()})
+        data = getattr(self.trainer, "datamodule", None)
+        tokenizer = getattr(data, "tokenizer", None)  # tasks that are not music have none
+        if tokenizer is not None:
+            is_end = batch.targets == tokenizer.vocabulary.id("EOS")
+            notes = tokenizer.num_notes(batch.targets.cpu().numpy())
+            self._sums.update({"note_nats": float(losses[~is_end].sum()), "notes": notes})
 
     test_step = validation_step
 

@@ -135,13 +135,12 @@ class ExampleDataModule(StreamDataModule):
         return self._loader(examples, batch_sampler=self.stream(len(examples.examples)))
 
     def eval_dataloader(self, split: SplitName) -> DataLoader:
-        examples, (rank, world_size) = self.split(split), self.process()
-        of_this_process = range(rank, len(examples), world_size)
-        share: Any = Subset(examples, of_this_process)
-        if not share:  # a process without a batch would block the others
-            first = examples[0]
-            share = [first._replace(target=np.full_like(first.target, IGNORED))]
-        return self._loader(share, batch_size=self.share())
+        examples = self.split(split)
+        own, missing = self.eval_items(len(examples))
+        first = examples[0]
+        without_target: Any = [first._replace(target=np.full_like(first.target, IGNORED))]
+        items = Subset(examples, own) + missing * without_target
+        return self._loader(items, batch_size=self.share())
 
     def _loader(self, examples: Dataset, **kwargs: object) -> DataLoader:
         grid = self.corpus.grid if len(self.coordinates) > 1 else None
