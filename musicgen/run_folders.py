@@ -201,7 +201,7 @@ def _newest_run(*, with_checkpoint: bool = False) -> Path:
     starts: dict[Path, float] = {}
     others = []
     for run in (path.parent for path in _ROOT.glob(f"**/{RECORD}")):
-        is_debug = run.relative_to(_ROOT).parts[0] == "debug"
+        is_debug = run.relative_to(_ROOT).parts[:1] == ("debug",)
         if is_debug or (with_checkpoint and not (run / LAST).is_file()):
             continue
         try:

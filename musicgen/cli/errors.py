@@ -288,6 +288,9 @@ def _refusal(error: BaseException, section: str, text: str) -> str | None:
     in_section = [each for each in given if f"{override_key(each)}.".startswith(section)]
     values = [each for each in in_section if f"{override_key(each)}." != section]
     file, line, *_ = traceback.extract_tb(error.__traceback__)[-1]
+    unread = section and _NO_ARGUMENT.search(text)
+    if unread and (key := f"{section}{unread[1]}") not in map(override_key, given):
+        return f"{key}: {text}; an experiment or run sets it, and ~{key} leaves it out"
     by_constructor = section and values and file.startswith(_NOT_OWN)
     if isinstance(error, TypeError) and Path(file).name == _CALL:  # a class of other arguments
         changed = [each for each in given if re.search(r"\._(target|partial)_=", each)]

@@ -46,16 +46,16 @@ class MusicFiles(Dataset):
             tokens = tokenizer.encode(score)
             if not tokenizer.num_notes(tokens):
                 raise UserError(f"{file}: no note that the vocabulary can represent; leave it out")
-            starts = tokenizer.crops.starts(tokens, bar_length=tokenizer.bar_length(score))
-            bar, end = 0, 0
-            while end < len(tokens):
+            bar_length = tokenizer.bar_length(score)
+            starts = tokenizer.crops.starts(tokens, bar_length=bar_length)
+            bar = 0
+            while bar < len(starts):
                 window = tokenizer.crops.crop(tokens, starts[bar:], length + 1)
                 self._windows.append(window)
-                end = int(starts[bar, 0]) + len(window)
-                last_reached = int(starts[:, 0].searchsorted(end, side="right")) - 1
-                bar = max(bar + 1, last_reached)
-                if bar == len(starts):
+                if window[-1] == tokenizer.vocabulary.id("EOS"):
                     break
+                # The last bar that the window reaches may be cut.
+                bar += max(1, len(tokenizer.crops.starts(window, bar_length=bar_length)) - 1)
 
     def __len__(self) -> int:
         return len(self._windows)

@@ -114,7 +114,7 @@ def evaluation(
         if len(runs) > 1 or baseline is not None:
             pieces = with_label(pieces, run.name if len(runs) > 1 else "this run")
         shown += pieces
-        if baseline is not None:
+        if baseline is not None and number == 1:
             model = load(baseline).to(inputs.device)
             shown += baseline_pieces(model, run, prompts, request, references, out / "baseline")
     if len(runs) > 1 or baseline is not None:
@@ -224,11 +224,15 @@ def held_out_prompts(model: MusicModel, data: EncodedCorpus, pieces: Sequence[in
         except UserError as error:
             errors.append(f"left out: {error}")
             continue
-        if len(prompt.tokens) < longest and prompt.piece.end > prompt.end.tick:
+        if len(prompt.tokens) >= longest:
+            found = f"{len(prompt.tokens)} tokens are too many for max_length={longest}"
+            errors.append(f"left out: {name}: {PROMPT_BARS} bars of {found}")
+        elif prompt.piece.end > prompt.end.tick:
             prompts.append(prompt)
     warn_of_first(errors, NUM_SKIPPED_SHOWN)
     if not prompts:
-        raise UserError(f"no held-out piece has more than {PROMPT_BARS} bars to continue")
+        why = "" if not errors else f"; {errors[0]}"
+        raise UserError(f"no held-out piece has more than {PROMPT_BARS} bars to continue{why}")
     return prompts
 
 

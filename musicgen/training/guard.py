@@ -125,9 +125,13 @@ class GuardSteps(pl.Callback):
         if num_skipped > self._num_skipped:
             pl_module.log("train/skipped_steps", float(num_skipped), rank_zero_only=True)
             if not self._in_row and trainer.is_global_zero:
-                step = trainer.global_step + 1 - max(0, in_row - 1)
+                last = trainer.global_step + 1
+                every = trainer.log_every_n_steps  # type: ignore[attr-defined]
+                step = (
+                    f"step {last - in_row + 1}" if in_row else f"one of {every} steps up to {last}"
+                )
                 skipped = "the loss or its gradients are NaN or infinite; it is skipped"
-                warn(f"step {step}: {skipped}")
+                warn(f"{step}: {skipped}")
         self._num_skipped, self._in_row = num_skipped, in_row
 
     def on_train_batch_end(

@@ -44,6 +44,8 @@ def test_newest_by_start_without_debug_runs(outputs):
     recorded = make_run(outputs / "default/c", None, LAST)
     record_start(recorded)
     assert find_run("auto") == recorded
+    record_start(outputs)  # hydra.run.dir=outputs
+    assert find_run("auto") == outputs
 
 
 OLDER = ['{"started": 9}', '{"started": 9, "format": 2}', '{"order": 1}', "[9]", "damaged"]

@@ -3,11 +3,14 @@
 import pytest
 import torch
 
+import musicgen
 from musicgen.composer import compose_pop
 from musicgen.data.music_files import MusicFiles
 from musicgen.errors import UserError
 from musicgen.midi import Score, Track, read, write
+from musicgen.package_data import EXAMPLES
 from musicgen.tokenization import REMI
+from musicgen.tokenization.chord_recognition import with_chords
 
 LENGTH = 128
 
@@ -42,6 +45,21 @@ def test_windows_cover_every_piece_and_begin_at_bars(files):
             end, before = begin + len(window), end
             assert end > before
     assert not list(windows)
+
+
+@pytest.mark.parametrize("model", ["songs-small", "groove-small", "bach-chorales"])
+@pytest.mark.parametrize("length", [147, 173, 256])
+def test_each_note_of_other_tokens_is_in_a_window_and_the_end_is_once(model, length):
+    tokenizer = musicgen.load(model).tokenizer
+    example = EXAMPLES / ("example.mid" if model != "songs-small" else "example_6_8.mid")
+    windows = [*MusicFiles([example], tokenizer, length)]
+    ends = [int(window[-1]) == tokenizer.vocabulary.id("EOS") for window in windows]
+    assert ends == [False] * (len(windows) - 1) + [True]
+    score = tokenizer.normalise_rhythm(read(example))
+    if tokenizer.chords:
+        score = with_chords(score, "auto")
+    number = sum(tokenizer.num_notes(window.numpy()) for window in windows)
+    assert number >= tokenizer.num_notes(tokenizer.encode(score))
 
 
 def test_a_file_that_cannot_be_read_is_named(files, tmp_path):

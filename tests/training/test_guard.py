@@ -160,6 +160,12 @@ def test_counts_of_a_fused_optimizer_are_read_every_few_steps(capsys):
         guard._skip_on_device(trainer, SimpleNamespace(), torch.tensor(math.nan if step > 2 else 0))
         assert guard._num_skipped == (2 if step == 4 else 0)
     assert "step 4: the loss or its gradients are NaN" in capsys.readouterr().err  # the first one
+    for step in range(5, 13):  # one more, after which others are not skipped
+        trainer = trainer_of(module, step=step, every=4)
+        guard._skip_on_device(
+            trainer, SimpleNamespace(), torch.tensor(0 if step != 10 else math.nan)
+        )
+    assert "one of 4 steps up to 13: the loss" in capsys.readouterr().err
 
 
 PLAIN = SimpleNamespace(param_groups=[{}])  # an optimizer that is not fused

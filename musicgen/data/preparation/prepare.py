@@ -71,7 +71,7 @@ class EncodedCorpus:
         tokenizer: encodes them.
         cache_dir: folder of the token caches.
         val_fraction, test_fraction: share of the groups for validation and testing, if the corpus
-            has no published split. With 0 there is no such split, and all pieces are used instead.
+            has no published split. With 0 there is no such split, see `split`.
         limits: limits of a piece, see `Limits`.
         prepare_workers: number of processes that encode the corpus; None: one per core.
         chords: source of the chords, if the tokenizer has chord tokens: `markers` of the scores,
@@ -176,7 +176,9 @@ class EncodedCorpus:
             job.encode_missing(done, store)
 
     def split(self, name: str) -> list[int]:
-        """Return the indices in the cache of the pieces of a split; of all if it is empty.
+        """Return the indices in the cache of the pieces of a split.
+
+        Without pieces for testing they are those for validation, and without these all pieces.
 
         Raises:
             UserError: there is no such split, or it is empty in the published split of the corpus.
@@ -187,10 +189,11 @@ class EncodedCorpus:
             return pieces
         if error := self.corpus.missing_split(name):
             raise UserError(error)
-        warn(
-            f"no {name} pieces among {len(self.cache)}: all pieces are used, so the loss does not "
-            "measure generalisation"
-        )
+        missing = f"no {name} pieces among {len(self.cache)}"
+        if name == "test" and (pieces := self.cache.pieces("val")):
+            warn(f"{missing}: the validation pieces are used")
+            return pieces
+        warn(f"{missing}: all pieces are used, so the loss does not measure generalisation")
         return list(range(len(self.cache)))
 
 

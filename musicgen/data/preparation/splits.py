@@ -149,7 +149,7 @@ def split_groups(pieces: Sequence[Piece], fractions: tuple[float, float]) -> lis
     if len(order) < 3:
         splits[:] = names.index("train")
     else:
-        for group, split, fraction in ((0, "val", val), (1, "test", test), (-1, "train", 1)):
+        for group, split, fraction in ((-1, "train", 1), (0, "val", val), (1, "test", test)):
             if fraction and names.index(split) not in splits:
                 splits[shares == order[group]] = names.index(split)
     chosen = iter(splits)

@@ -96,6 +96,14 @@ def test_an_empty_split_uses_all_pieces_with_a_warning(folder, capsys):
     assert len(rows(data.val_dataloader())) == 2
 
 
+def test_without_pieces_for_testing_those_for_validation_are_used(folder, capsys):
+    data = folder(20, val_fraction=0.2, test_fraction=0)
+    assert data.encoded.split("test") == data.encoded.split("val")
+    assert len(data.encoded.split("val")) < 20
+    shown = capsys.readouterr().err.splitlines()[-1]
+    assert shown == "no test pieces among 20: the validation pieces are used"
+
+
 @pytest.mark.parametrize(
     ("val", "test", "splits"),
     [(0, 0.01, {"train", "test"}), (0.01, 0, {"train", "val"}), (0, 0, {"train"})],

@@ -380,6 +380,15 @@ def test_each_split_has_a_group_from_three_on(num_groups, fractions):
     assert set(splits) == set(SPLITS) if num_groups > 2 else splits == ["train"] * num_groups
 
 
+def test_a_group_that_is_moved_leaves_no_split_empty():
+    shares = (0.2, 0.2)
+    groups = [str(i) for i in range(300)]
+    alone = dict(zip(groups, split(groups, shares), strict=True))
+    held_out = [group for group in groups if alone[group] != "train"]
+    for i in range(0, len(held_out) - 2, 3):
+        assert set(split(held_out[i : i + 3], shares)) == set(SPLITS)
+
+
 def test_a_corpus_own_split_is_kept():
     own = [Piece(split, Path(), split, split) for split in ("test", "train", "val")]
     assert split_groups(own, (0.9, 0.05)) == ["test", "train", "val"]
