@@ -121,7 +121,10 @@ def last_pitches(keys: Sequence[Key | None], pitches: range, below: int = BASS) 
 
 
 def top_line(tokenizer: Any, score: Score) -> BoolArray:
-    """Return which part is the tune: the highest one, if it is a line. [num_parts]"""
+    """Return which part is the tune: the highest one, if it is a line. [num_parts]
+
+    Without notes it is the first of several parts, such as the voice.
+    """
     found = np.zeros(len(tokenizer.places), bool)
     roles = tokenizer.find_tracks(score.tracks)
     notes: dict[int, list[NoteArray]] = {}
@@ -129,6 +132,7 @@ def top_line(tokenizer: Any, score: Score) -> BoolArray:
         if role is not None and not track.is_drum and len(track.notes):
             notes.setdefault(role, []).append(track.notes)
     parts = {role: join_notes(of_part) for role, of_part in notes.items()}
+    found[0] = not parts and len(tokenizer.instruments) > 1
     if parts:
         highest = max(parts, key=lambda role: float(parts[role]["pitch"].mean()))
         found[highest] = is_line(parts[highest])

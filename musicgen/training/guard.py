@@ -127,9 +127,8 @@ class GuardSteps(pl.Callback):
             if not self._in_row and trainer.is_global_zero:
                 last = trainer.global_step + 1
                 every = trainer.log_every_n_steps  # type: ignore[attr-defined]
-                step = (
-                    f"step {last - in_row + 1}" if in_row else f"one of {every} steps up to {last}"
-                )
+                first = last - in_row + 1
+                step = f"step {first}" if in_row else f"one of {every} steps up to {last}"
                 skipped = "the loss or its gradients are NaN or infinite; it is skipped"
                 warn(f"{step}: {skipped}")
         self._num_skipped, self._in_row = num_skipped, in_row

@@ -44,6 +44,8 @@ def test_newest_by_start_without_debug_runs(outputs):
     recorded = make_run(outputs / "default/c", None, LAST)
     record_start(recorded)
     assert find_run("auto") == recorded
+    (outputs / LAST).parent.mkdir()
+    (outputs / LAST).touch()
     record_start(outputs)  # hydra.run.dir=outputs
     assert find_run("auto") == outputs
 

@@ -178,7 +178,7 @@ def test_the_highest_part_is_the_tune_if_it_is_a_line():
     for tracks, expected in (
         ([voice, piano], ["Voice"]),
         ([replace(voice, notes=np.append(voice.notes, voice.notes)), piano], []),  # chords
-        ([], []),
+        ([], ["Voice"]),
     ):
         found = top_line(SONGS, Score(480, tracks))
         assert [parts[i] for i in np.flatnonzero(found)] == expected
