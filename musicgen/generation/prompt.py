@@ -331,12 +331,10 @@ class FirstBars:
         score, lines = self.score, self.lines
         edges = np.searchsorted(self.line_steps, [onsets.min(), onsets.max()], side="right") - 1
         first, final = edges.tolist()
-        is_upbeat = first == 0 and lines[1] < score.bar_ticks(
-            score.time_signature_at(int(lines[1]))
-        )
         last = final
         if prompt_bars is not None:
-            last = min(first + is_upbeat + prompt_bars - 1, final)
+            has_upbeat = first == 0 and score.has_upbeat
+            last = min(first + has_upbeat + prompt_bars - 1, final)
         line = last + 1
         if last == final and not self.report.too_long:  # to where nothing sounds on the grid
             margin = score.ticks_per_beat // (2 * self.tokenizer.steps_per_beat)

@@ -13,7 +13,7 @@ from musicgen.generation.engines import ENGINES
 from musicgen.generation.gap import Gap, parse_gap
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import KeySignature
+from musicgen.midi import TICKS_PER_BEAT, KeySignature
 from musicgen.midi.io import program_number
 from musicgen.midi.key import Key, key_fifths, named_key
 from musicgen.models import Transformer
@@ -290,14 +290,17 @@ class GenerationRequest:
         Raises:
             ParameterError: one is behind the last bar.
         """
-        piece, end, length = self.piece, self.end_time(prompt), prompt.bar_length
-        ends = [(bar * length, kind) for bar, kind in piece.cadences]
+        piece, end = self.piece, self.end_time(prompt)
+        last_bar = max((bar for bar, _ in piece.cadences), default=0)
+        bars = _bar_ends(prompt, last_bar, end or 0)
+        ends = [(bars[bar - 1], kind) for bar, kind in piece.cadences]
         if end is not None and ends and ends[-1][0] > end:
-            expected = f"expected bars up to {end // length}, the last one"
-            raise ParameterError("cadence", piece.ending, expected)
+            given = ",".join(each for each in piece.ending.split(",") if "@" in each)
+            expected = f"expected bars up to {bars.index(end) + 1}, the last one"
+            raise ParameterError("cadence", given, expected)
         if end is not None and piece.form is not None and not ends:
-            section = piece.section_bars * length
-            ends = [(step, FULL) for step in range(section, end + 1, section)]
+            sections = bars[piece.section_bars - 1 :: piece.section_bars]
+            ends = [(step, FULL) for step in sections if step <= end]
         if self.closes and end is not None:
             ends = [each for each in ends if each[0] < end] + [(end, PIECE)]
         return np.array(ends, np.int64).reshape(-1, 2)
@@ -346,3 +349,23 @@ class GenerationRequest:
                 "with an encoding without a limit, such as sine_spe, sinusoidal or none"
             )
         return limit
+
+
+def _bar_ends(prompt: Prompt, num_bars: int, end: int) -> list[int]:
+    """Return the grid steps at which the bars of a prompt end, and those that follow.
+
+    An upbeat with a time signature of its own is not a bar, as for `prompt_bars`.
+
+    Args:
+        num_bars: how many bars there are at least.
+        end: grid step up to which there are bars.
+    """
+    score, ends = prompt.score, list[int]()
+    if score.num_notes:
+        per_step = TICKS_PER_BEAT // prompt.tokenizer.steps_per_beat
+        ends = (score.bar_lines()[1 + score.has_upbeat :] // per_step).tolist()
+    if prompt.kept is None:
+        ends = [step for step in ends if step <= prompt.end.step]
+    last, length = ends[-1] if ends else 0, prompt.bar_length
+    more = max(num_bars - len(ends), -(-(end - last) // length))
+    return [*ends, *range(last + length, last + more * length + 1, length)]

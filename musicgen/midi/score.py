@@ -240,6 +240,12 @@ class Score:
         return np.append(starts, last + self.bar_ticks(self.time_signature_at(last)))
 
     @property
+    def has_upbeat(self) -> bool:
+        """Whether the first bar has a time signature of its own, shorter than the next bar's."""
+        second = int(self.bar_lines()[1])
+        return second < self.bar_ticks(self.time_signature_at(second))
+
+    @property
     def num_bars(self) -> int:
         """How many bars there are until the last note begins; 0 without notes."""
         onsets = self.notes["onset"]

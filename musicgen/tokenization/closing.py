@@ -41,8 +41,9 @@ class LastTonic(NamedTuple):
 def last_tonic(request: Any, prompt: Any, length: int) -> LastTonic:
     """Return the chord on which the continuation of a prompt comes to rest.
 
-    Closed pieces do, unless their chords are given; and so do pieces with kept parts whose last
-    note is the tonic.
+    Closed pieces do, and so do pieces with kept parts whose last note is the tonic. With chords
+    that are given, closed pieces come to rest on the last one, if the last bar has no other;
+    pieces with kept parts do not.
 
     Args:
         request: a `GenerationRequest`.
@@ -50,13 +51,17 @@ def last_tonic(request: Any, prompt: Any, length: int) -> LastTonic:
             their last note.
     """
     piece, closes = request.piece, request.piece.is_closed
-    if piece.progression is not None:
-        return LastTonic()
     if prompt.kept is not None:
-        return _below_last_note(piece, prompt, closes)
+        return LastTonic() if piece.progression else _below_last_note(piece, prompt, closes)
     if not closes:
         return LastTonic()
-    return LastTonic(request.end_time(prompt) - length, _key(piece, prompt))
+    start, key = request.end_time(prompt) - length, _key(piece, prompt)
+    if piece.progression is not None:
+        at, chord = request.progression(prompt)[-1].tolist()
+        if at > start:  # the last bar has several chords
+            return LastTonic()
+        key = key if chord == tonic_index(key) else None
+    return LastTonic(start, key)
 
 
 def asked_tonic(request: Any, prompt: Any, length: int) -> LastTonic:
@@ -94,7 +99,7 @@ def last_chord(request: Any, prompt: Any) -> IntArray:
     asked for end so even if they are not closed.
     """
     rest = asked_tonic(request, prompt, prompt.bar_length)
-    if rest.key is None:
+    if rest.key is None or request.piece.progression is not None:
         progression: IntArray = request.progression(prompt)
         return progression
     chords = [(rest.step, tonic_index(rest.key))]
@@ -185,7 +190,8 @@ class LastChordOfBars(Constraint):
             return self._below_kept(state, memory, mask)
         mask[:, slices["EOS"]] = self._may_be_last[state.last][:, None] | ~is_last
         bar = (state.bar_end - state.bar_start)[:, None]
-        short = np.where(self._lengths <= bar / 3, self._lengths, 0).max(axis=1, keepdims=True)
+        third = np.minimum(bar / 3, (state.limit - state.time)[:, None])
+        short = np.where(self._lengths <= third, self._lengths, 0).max(axis=1, keepdims=True)
         mask[:, slices["Duration"]] &= (self._lengths >= short) | ~is_last
         mask[:, slices["Beat"]] = (self.grammar.ranks["Beat"] <= bar / 2) | ~is_last
         return mask

@@ -135,12 +135,12 @@ class PartOrders(InBars):
         ticks = relocate(np.array([first, end or 0]), report.tick_map)
         nearest_lines = np.abs(lines - report.grid(ticks)[:, None]).argmin(axis=1)
         start, stop = lines[nearest_lines].tolist()
-        if first == 0:  # the silence before an upbeat is written, too
-            start = 0
+        start = start if first else 0  # the silence before an upbeat is written, too
         score = self._with_named_line(report.score, keep)
         rules = score.repairs[len(report.score.repairs) :]
         roles = self.find_tracks(score.tracks)
         targets = self._targets(score, roles, keep, write)
+        rules += self._shared_parts(score, roles, targets if write else [])
         sounding = {
             role for role, track in zip(roles, score.tracks, strict=True) if len(track.notes)
         }
@@ -193,8 +193,11 @@ class PartOrders(InBars):
         """Return the score with the name of a part for its only tune.
 
         That is done to keep a single part without notes in the score. The tune is the only pitched
-        track, or the only one without a name that tells a part, and it is a line.
+        track, or the only one without a name that tells a part, and it is a line. Without parts to
+        keep it is a tune alone, see `name_tune`.
         """
+        if not names:
+            return self.name_tune(score)[0]
         if len(names) != 1 or names[0].lower() not in self.part_names:
             return score
         part = self.part_names.index(names[0].lower())
@@ -245,6 +248,18 @@ class PartOrders(InBars):
         if TUNE in known:  # a song is accompanied by one part, a tune of an ensemble by all
             others = others[:1]
         return [part for part in played if part not in kept] or others
+
+    def _shared_parts(
+        self, score: Score, roles: Sequence[int | None], parts: Sequence[int]
+    ) -> list[str]:
+        """Return a line for each of some parts that several tracks have, which are all written."""
+        found = []
+        for part in parts:
+            pairs = zip(score.tracks, roles, strict=True)
+            names = [track.name for track, role in pairs if role == part and len(track.notes)]
+            if len(names) > 1:
+                found.append(f"{', '.join(names)} written, as one part of the model")
+        return found
 
     def _part_named(self, score: Score, roles: Sequence[int | None], name: str) -> int:
         """Return the part with a name, or of the track with that name.

@@ -1,7 +1,6 @@
 """Songs: multi-track bars, part by part; the first parts of each bar can be kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -341,12 +340,12 @@ class Songs(PartOrders):
         part. The instrument is unknown if the track's name tells none, and its program is that of
         files without programs.
         """
-        tracks = [track for track in score.tracks if len(track.notes)]
-        if len(tracks) == 1:
-            (tune,), part = tracks, self._tune_part
+        sounding = [i for i, track in enumerate(score.tracks) if len(track.notes)]
+        if len(sounding) == 1:
+            tune, part = score.tracks[sounding[0]], self._tune_part
             is_unknown = tune.program == PIANO and not self.tells_part(tune)
             if is_unknown and is_line(tune.notes):
-                return self.with_name(replace(score, tracks=tracks), 0, part), part
+                return self.with_name(score, sounding[0], part), part
         return score, None
 
 

@@ -304,7 +304,16 @@ def test_where_the_last_chord_begins():
     c = Key(0, True)
     assert last_tonic(piece().request, NOT_KEPT, 16) == LastTonic(48, c)
     assert last_tonic(piece(ending="open").request, NOT_KEPT, 16) == LastTonic(NEVER, None)
-    assert last_tonic(piece(progression="C").request, NOT_KEPT, 16) == LastTonic()
+    # The chords that are asked for may end on the tonic, elsewhere, or within the last bar.
+    for at, chord, expected in (
+        (48, "C_M", LastTonic(48, c)),
+        (32, "C_M", LastTonic(48, c)),
+        (48, "G_M", LastTonic(48, None)),
+        (56, "C_M", LastTonic()),
+    ):
+        request = piece(progression="given").request
+        request.progression = lambda prompt, x=(at, chord_index(chord)): np.array([x])  # noqa: B008
+        assert last_tonic(request, NOT_KEPT, 16) == expected
 
 
 @pytest.mark.parametrize(

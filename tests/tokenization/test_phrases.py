@@ -9,9 +9,9 @@ import pytest
 from musicgen.composer import compose_song
 from musicgen.errors import ParameterError
 from musicgen.generation.constraints import ConstrainedGrammar
-from musicgen.generation.prompt import empty_prompt
+from musicgen.generation.prompt import empty_prompt, make_prompt
 from musicgen.generation.request import GenerationRequest
-from musicgen.midi import KeySignature, Marker, Score, Track, notes_from
+from musicgen.midi import KeySignature, Marker, Score, TimeSignature, Track, notes_from
 from musicgen.midi.score import DOUBLE_BAR, FERMATA
 from musicgen.tokenization import Songs
 from musicgen.tokenization.augmentation import transpose
@@ -162,9 +162,28 @@ def test_the_bars_before_planned_ends_have_their_counts_and_others_none():
     assert not any((count or "").startswith("piece") for count in planned[6:] + free)
 
 
+def test_a_plan_counts_the_bars_of_the_piece_without_its_upbeat():
+    """After an upbeat of 1/4, bars of 4/4, 2/4 and 4/4; the piece goes on in 4/4."""
+    changes = [(0, 1), (480, 4), (2400, 2), (3360, 4)]
+    signatures = [TimeSignature(tick, number, 4) for tick, number in changes]
+    notes = notes_from([(tick, 480, 72, 80) for tick in range(0, 5280, 480)])
+    score = Score(480, [Track("Voice", notes=notes)], time_signatures=signatures)
+    prompt = make_prompt(SONGS, score, "piece", 3)
+    assert prompt.end.step == 12 + 48 + 24 + 48
+
+    def planned(**options):
+        return GenerationRequest.of(bars=2, **options).planned_ends(prompt).tolist()
+
+    assert planned(cadence="half@3,full@5") == [[132, HALF], [228, FULL]]
+    assert planned(form="AB", section_bars=2) == [[84, FULL], [180, FULL]]
+    with pytest.raises(ParameterError, match=r"cadence=full@6: expected bars up to 5"):
+        planned(cadence="full@6", ending="close")
+
+
 def test_a_plan_is_read_and_wrong_ones_are_refused():
     request = GenerationRequest.of(cadence="half@8,full@12", ending="close", bars=12)
-    prompt = SimpleNamespace(kept=None, bar_length=48, end=SimpleNamespace(step=4 * 48))
+    end = SimpleNamespace(step=4 * 48)
+    prompt = SimpleNamespace(kept=None, bar_length=48, end=end, score=Score(480))
     ends = [(8 * 48, HALF), (12 * 48, FULL), (16 * 48, PIECE)]
     assert request.planned_ends(prompt).tolist() == [list(end) for end in ends]
     assert request.closes
