@@ -296,7 +296,7 @@ class GenerationRequest:
         ends = [(bars[bar - 1], kind) for bar, kind in piece.cadences]
         if end is not None and ends and ends[-1][0] > end:
             given = ",".join(each for each in piece.ending.split(",") if "@" in each)
-            expected = f"expected bars up to {bars.index(end) + 1}, the last one"
+            expected = f"expected bars up to {sum(step <= end for step in bars)}, the last one"
             raise ParameterError("cadence", given, expected)
         if end is not None and piece.form is not None and not ends:
             sections = bars[piece.section_bars - 1 :: piece.section_bars]
@@ -363,9 +363,8 @@ def _bar_ends(prompt: Prompt, num_bars: int, end: int) -> list[int]:
     score, ends = prompt.score, list[int]()
     if score.num_notes:
         per_step = TICKS_PER_BEAT // prompt.tokenizer.steps_per_beat
-        ends = (score.bar_lines()[1 + score.has_upbeat :] // per_step).tolist()
-    if prompt.kept is None:
-        ends = [step for step in ends if step <= prompt.end.step]
+        lines = (score.bar_lines()[1 + score.has_upbeat :] // per_step).tolist()
+        ends = [step for step in lines if step <= prompt.end.step]
     last, length = ends[-1] if ends else 0, prompt.bar_length
     more = max(num_bars - len(ends), -(-(end - last) // length))
     return [*ends, *range(last + length, last + more * length + 1, length)]
