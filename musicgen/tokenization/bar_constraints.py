@@ -10,6 +10,7 @@ from musicgen.tokenization.bar_grammar import BarGrammar, BarState, SongsGrammar
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.closing import (
     BASS,
+    BY_STEP,
     MIDDLE,
     LastChordInRange,
     LastChordOfBars,
@@ -18,7 +19,7 @@ from musicgen.tokenization.closing import (
     last_tonic,
     top_line,
 )
-from musicgen.tokenization.constraints import FREE, Constraint, padded
+from musicgen.tokenization.constraints import FREE, Constraint, padded, tonic_pitches
 from musicgen.tokenization.grammar import NEVER, BoolArray
 from musicgen.tokenization.phrases import LEFT_COUNTS, LEFT_ENDS, PIECE
 from musicgen.tokenization.vocabulary import IntArray
@@ -389,7 +390,8 @@ def bar_constraints(
         kept_targets = targets if is_whole else None
         last = LastChordOfBars(grammar, starts, roots[:, 0], chord, lowest, kept_targets)
         at = int(is_whole)  # kept parts have priority
-        by_step = TuneByStep(grammar, starts, roots[:, 0], tunes, tokenizer.steps_per_beat)
+        neighbours, beat = tonic_pitches(keys, pitches, BY_STEP), tokenizer.steps_per_beat
+        by_step = TuneByStep(grammar, starts, roots[:, 0], neighbours, tunes, beat)
         constraints[at:at] = [last, LastChordInRange(grammar, starts), by_step]
     if request.decoding.fix_tempo:
         constraints.append(FixedTempo(grammar))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
-from musicgen.tokenization.closing import DOMINANT, MIDDLE, OCTAVE, WHOLE_TONE, LastTonic
+from musicgen.tokenization.closing import BY_STEP, DOMINANT, MIDDLE, OCTAVE, WHOLE_TONE, LastTonic
 from musicgen.tokenization.codec import Codec
 from musicgen.tokenization.constraints import FREE, Constraint, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, latest
@@ -27,9 +27,6 @@ THIRDS = (3, 4)
 
 SEVENTH = (DOMINANT, 11, 2, 5)
 """Semitones of the dominant seventh above the tonic, its root first."""
-
-BY_STEP = (11, 2)
-"""Semitones above the tonic from which the soprano steps to it."""
 
 RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
 

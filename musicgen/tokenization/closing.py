@@ -25,6 +25,9 @@ DOMINANT = 7
 """Semitones from the tonic up to the root of its dominant chord."""
 WHOLE_TONE, OCTAVE = 2, 12
 
+BY_STEP = (11, 2)
+"""Semitones above the tonic from which a tune steps to it: the leading tone, the second degree."""
+
 
 class LastTonic(NamedTuple):
     """The tonic chord at the end of a piece.
@@ -264,18 +267,22 @@ class TuneByStep(Constraint):
     Args:
         start: grid step at which the chord begins; NEVER: there is none. [B]
         roots: the pitches of the vocabulary that are its root. [B, num_pitches]
+        neighbours: those from which the tune steps to it, see `BY_STEP`. [B, num_pitches]
         tunes: which part is the tune. [B, num_parts]
         beat: its length in grid steps.
     """
 
     def __init__(
-        self, grammar: BarGrammar, start: IntArray, roots: BoolArray, tunes: BoolArray, beat: int
+        self,
+        grammar: BarGrammar,
+        start: IntArray,
+        roots: BoolArray,
+        neighbours: BoolArray,
+        tunes: BoolArray,
+        beat: int,
     ) -> None:
-        self.grammar, self.first, self.roots, self.tunes = grammar, start, roots, tunes
-        self.beat = beat
-        self.neighbours = np.zeros_like(roots)  # by step
-        self.neighbours[:, :-1] |= roots[:, 1:]
-        self.neighbours[:, WHOLE_TONE:] |= roots[:, :-WHOLE_TONE]
+        self.grammar, self.first, self.tunes, self.beat = grammar, start, tunes, beat
+        self.roots, self.neighbours = roots, neighbours
         self._lengths = grammar.durations / grammar.unit  # in grid steps
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray | None:

@@ -1,6 +1,6 @@
 """Songs in other orders than that of the encoding: parts that lead, kept parts, and gaps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -256,7 +256,7 @@ class PartOrders(InBars):
         found = []
         for part in parts:
             pairs = zip(score.tracks, roles, strict=True)
-            names = [track.name for track, role in pairs if role == part and len(track.notes)]
+            names = _names(track for track, role in pairs if role == part)
             if len(names) > 1:
                 found.append(f"{', '.join(names)} written, as one part of the model")
         return found
@@ -281,11 +281,9 @@ class PartOrders(InBars):
             raise ParameterError("fill", name, expected)
         (part,) = found
         assert part is not None
-        others = [
-            track.name or "a track without a name"
-            for i, (track, role) in enumerate(pairs)
-            if role == part and i not in of_name and len(track.notes)
-        ]
+        others = _names(
+            track for i, (track, role) in enumerate(pairs) if role == part and i not in of_name
+        )
         if others:
             part_name = self.instruments[part].name
             raise ParameterError(
@@ -295,3 +293,8 @@ class PartOrders(InBars):
                 f"fill={part_name.lower()} writes all of them",
             )
         return part
+
+
+def _names(tracks: Iterable[Track]) -> list[str]:
+    """Return what messages call the tracks that have notes."""
+    return [track.name or "a track without a name" for track in tracks if len(track.notes)]

@@ -12,6 +12,7 @@ from musicgen.midi import Score
 from musicgen.midi.key import Key
 from musicgen.tokenization.chords import chord_index
 from musicgen.tokenization.closing import (
+    BY_STEP,
     LastChordInRange,
     LastChordOfBars,
     LastTonic,
@@ -21,6 +22,7 @@ from musicgen.tokenization.closing import (
     last_tonic,
     top_line,
 )
+from musicgen.tokenization.constraints import tonic_pitches
 from musicgen.tokenization.grammar import NEVER
 from tests.generation.builders import TOKENIZERS
 from tests.generation.test_endings import SONGS, tune
@@ -208,8 +210,9 @@ def test_the_last_chord_is_in_the_range_of_its_part(low, high, highest):
 def test_the_tune_steps_to_the_nearest_tonic():
     roots = last_pitches(C_MAJOR, REMI.pitches, 200)
     (grammar, state), start = after(["Bar"]), np.array([16])
-    step = TuneByStep(grammar, start, roots, np.array([[True]]), beat=4)
-    assert TuneByStep(grammar, start, roots, np.array([[False]]), 4).allowed(state, ONE) is None
+    steps = roots, tonic_pitches(C_MAJOR, REMI.pitches, BY_STEP)
+    step = TuneByStep(grammar, start, *steps, np.array([[True]]), beat=4)
+    assert TuneByStep(grammar, start, *steps, np.array([[False]]), 4).allowed(state, ONE) is None
 
     def next_names(family, *row):
         return names(step.allowed(after(row)[1], ONE)[0], family)
