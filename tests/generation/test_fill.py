@@ -1,6 +1,7 @@
 """Gaps that are filled: what is asked for, what the model hears, and that all else stays."""
 
 from collections import Counter
+from dataclasses import replace
 
 import mido
 import numpy as np
@@ -126,6 +127,22 @@ def test_a_part_is_named_by_its_track_or_is_new():
     assert [GAPS.instruments[i].name for i in piece.prompt.targets] == ["Bass"]
     with pytest.raises(UserError, match="fill=bass: expected bars alone with keep"):
         music_model(GAPS).generate(score, fill="bass", keep="voice")
+
+
+def test_all_tracks_of_a_part_are_named_if_it_is_written():
+    quartet = Score(96, [*TWO.tracks[:2], replace(TWO.tracks[2], name="", program=42)])
+    prompt = music_model(SONGS).prompt(quartet, request=music_model(SONGS).request(fill="strings"))
+    expected = "Violin, Viola, a track without a name written, as one part of the model"
+    assert prompt.summary.rules == [expected]
+
+
+def test_a_tune_alone_is_a_voice_below_which_a_part_is_filled():
+    tune = Score(96, [Track("tune", 0, notes=TWO.tracks[0].notes)])
+    (piece,) = music_model(SONGS).generate(tune, fill="piano", seed=1)
+    assert "tune read as Voice" in piece.prompt.summary.rules
+    names = [SONGS.instruments[i].name for i in piece.prompt.targets]
+    assert names == ["Piano"]
+    assert piece.prompt.kept.unchanged.tracks[0].notes.tolist() == tune.tracks[0].notes.tolist()
 
 
 def song_file(seed, path):
