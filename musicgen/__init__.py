@@ -55,12 +55,14 @@ def train(*settings: str) -> MusicModel:
     from uuid import uuid4
 
     given = {key: value.strip("'\"") for key, _, value in (s.partition("=") for s in settings)}
-    folder = given.get("resume", given.get("hydra.run.dir"))
+    folders = "resume", "paths.output_dir", "hydra.run.dir"
+    folder = next((given[name] for name in folders if name in given), None)
     name = time.strftime(f"%Y-%m-%d_%H-%M-%S-{uuid4().hex[:6]}")
     if folder is None:
         settings = (*settings, f"hydra.run.dir=outputs/${{run_name}}/{name}")
     run = "from musicgen.cli.commands import train; train()"
     subprocess.run([sys.executable, "-c", run, *settings], check=True)
     if folder is None:
-        return load(*Path("outputs").glob(f"**/{name}"))
+        (found,) = Path("outputs").glob(f"**/{name}")
+        return load(found)
     return load("latest" if folder == "auto" else folder)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -45,6 +45,7 @@ from musicgen.run_folders import (
     record_start,
 )
 from musicgen.text import printable
+from musicgen.training.callbacks import EarlyStopping
 from musicgen.training.checkpointing import AtomicCheckpointIO
 from musicgen.training.guard import out_of_memory_named, restoring_named
 from musicgen.training.module import TrainingModule
@@ -107,12 +108,17 @@ def check_settings(cfg: DictConfig) -> None:
         raise ParameterError("tags", cfg.tags, "expected a list of words, such as [a,b]")
     with parameter_of("sampling"):  # else they are checked after training
         SamplingParams(**cfg.sampling)
-    uses_muon = cfg.optimizer._target_.endswith(".MuonAdamW")
-    if uses_muon and str(cfg.trainer.get("strategy")).startswith("fsdp"):
-        raise UserError(
-            "optimizer=muon needs whole matrices, which trainer.strategy=fsdp divides; give "
-            "optimizer=adamw"
-        )
+    if str(cfg.trainer.get("strategy")).startswith("fsdp"):
+        uses_muon = cfg.optimizer._target_.endswith(".MuonAdamW")
+        for setting, is_given, cure in (
+            ("optimizer=muon", uses_muon, "optimizer=adamw"),
+            ("callbacks=averaged", cfg.callbacks.get("weight_averaging"), "callbacks=default"),
+        ):
+            if is_given:
+                raise UserError(
+                    f"{setting} needs whole matrices, which trainer.strategy=fsdp divides; give "
+                    f"{cure}"
+                )
 
 
 def check_trainer(cfg: DictConfig) -> None:
@@ -130,10 +136,12 @@ def check_trainer(cfg: DictConfig) -> None:
     check_float("trainer.val_check_interval", trainer.val_check_interval, above=0)
     clip = trainer.get("gradient_clip_val")
     check_float("trainer.gradient_clip_val", clip, none_means="no limit")
-    for name in ("max_steps", "max_epochs", "limit_train_batches"):
+    for name in ("max_steps", "max_epochs"):
         if trainer.get(name) == 0:
             expected = "expected at least 1; train=false builds the model without training it"
             raise ParameterError(f"trainer.{name}", 0, expected)
+    if trainer.get("limit_train_batches", 1.0) != 1.0:
+        raise UserError("trainer.limit_train_batches: give loader.batches_per_epoch=N")
     if 0 <= trainer.max_steps < (trainer.get("min_steps") or 0):
         expected = f"expected at most trainer.max_steps={trainer.max_steps}"
         raise ParameterError("trainer.min_steps", trainer.min_steps, expected)
@@ -172,7 +180,8 @@ def validate_and_test(
     With `test`, also that of the test pieces.
     """
     best = getattr(trainer.checkpoint_callback, "best_model_path", None) or None
-    if cfg.train and isinstance(data, MusicDataModule) and data.samples_validation():
+    validates_all = cfg.train and cast("Any", trainer).limit_val_batches == 1.0
+    if validates_all and isinstance(data, MusicDataModule) and data.samples_validation():
         (found,) = trainer.validate(module, data, ckpt_path=best, verbose=False)
         if trainer.is_global_zero:
             log(f"validation loss of all pieces: {found['val_all/loss']:.4f}")
@@ -297,7 +306,13 @@ def announce_preparation(minutes: float | None, encoded: EncodedCorpus) -> None:
 
 
 def longer_training(trainer: pl.Trainer, cfg: DictConfig) -> list[str]:
-    """Return the arguments that continue an ended run to twice as many steps or epochs."""
+    """Return the arguments that continue an ended run to twice as many steps or epochs.
+
+    A run that stopped early needs a larger patience.
+    """
+    for callback in cast("Any", trainer).callbacks:
+        if isinstance(callback, EarlyStopping) and callback.wait_count >= callback.patience:
+            return [f"callbacks.early_stopping.patience={2 * callback.patience}"]
     if cfg.minutes is not None:
         return ["minutes=null", f"trainer.max_steps={2 * trainer.global_step}"]
     if trainer.global_step == trainer.max_steps:

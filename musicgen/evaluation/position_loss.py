@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from torch.nn import functional as F
 
 from musicgen.console import log, track
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
 from musicgen.evaluation.groups import run_differences
 from musicgen.evaluation.runs import Inputs, load_runs, name_runs, open_training_data
@@ -84,7 +85,7 @@ def position_loss(
     check_float("max_factor", max_factor, minimum=1)
     models = load_runs(inputs)
     data = open_training_data(models[0], inputs.root)
-    indices = data.split(inputs.split)[: inputs.max_pieces]
+    indices = evenly_spaced(data.split(inputs.split), inputs.max_pieces)
     count = pluralize(len(indices), f"pieces of {inputs.split}")
     log(f"{count}, up to {max_factor:g} times the training length")
     shared = Pieces(data, indices, min(last_position(model, max_factor) for model in models))

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from musicgen import load
 from musicgen.console import log
+from musicgen.data.corpora.base import evenly_spaced
 from musicgen.errors import UserError
 from musicgen.evaluation.runs import Inputs, open_training_data
 from musicgen.generation.model import MusicModel
@@ -72,7 +73,7 @@ def coordinate_length(model: MusicModel, inputs: Inputs, axis: int) -> int:
     """Return the median range of a coordinate in windows at the beginning of pieces."""
     data = open_training_data(model, inputs.root)
     ranges = []
-    for i in data.split(inputs.split)[: inputs.max_pieces]:
+    for i in evenly_spaced(data.split(inputs.split), inputs.max_pieces):
         window = data.cache[i][: model.training_length]
         ranges.append(np.ptp(model.positions(window, data.cache.bar_lengths[i])[:, axis]))
     return int(np.median(ranges)) + 1

@@ -132,7 +132,7 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero and self.wait_count >= self.patience:
             lately = pluralize(self.wait_count, "validations")
-            log(f"{self.monitor} has not improved in {lately}: callbacks.early_stopping.patience")
+            log(f"{self.monitor} has not improved in {lately}")
 
 
 class LearnMaxNotes(pl.Callback):

@@ -15,6 +15,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from musicgen.checkpoints import read_checkpoint
 from musicgen.console import warn
 from musicgen.errors import UserError
+from musicgen.run_folders import LAST
 from musicgen.training.module import TrainingModule
 from musicgen.validation import check_float
 
@@ -108,24 +109,19 @@ class SaveLast(pl.Callback):
     second one interrupts it.
     """
 
-    def __init__(self, path: str, every: int) -> None:
+    def __init__(self, every: int) -> None:
         check_float("every", every, above=0)
-        self.path, self.every = path, every
+        self.every = every
         self._stop = self._stopped = False
         self._saved_step = self._step = 0
-        self._handlers: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._saved_step = self._step = trainer.global_step
         if threading.current_thread() is threading.main_thread():
-            for number in _STOPPING:
-                self._handlers[number] = signal.signal(number, self._on_signal)
+            for number in _STOPPING:  # Lightning restores the program's own handlers
+                signal.signal(number, self._on_signal)
         if self._step > 0 and validates_next(trainer):  # a resumed run
             validate(trainer)
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        while self._handlers:
-            signal.signal(*self._handlers.popitem())
 
     def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
         if trainer.global_step == self._step:
@@ -155,7 +151,7 @@ class SaveLast(pl.Callback):
             self._save(trainer)
 
     def _save(self, trainer: pl.Trainer) -> None:
-        trainer.save_checkpoint(self.path, weights_only=False)
+        save_last(trainer)
         self._saved_step = self._step
 
     def _on_signal(self, *_: Any) -> None:
@@ -170,14 +166,11 @@ class ValidateAtStart(pl.Callback):
     The last checkpoint is written before, as before every validation.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
         initialized = pl_module.content.config.get("init") is not None
         if initialized and trainer.global_step == 0 and trainer.enable_validation:
-            trainer.save_checkpoint(self.path, weights_only=False)
+            save_last(trainer)
             validate(trainer)
             if trainer.fit_loop.epoch_loop.restarting:  # Lightning will count a step before
                 trainer.fit_loop.epoch_loop._batches_that_stepped -= 1
@@ -205,7 +198,13 @@ class ValidateAtEnd(pl.Callback):
         # A run that was killed in its last validation resumes without a step to train.
         untrained = trainer.global_step > 0 and self._validated_step == -1
         if untrained and trainer.enable_validation:
+            pl_module.to(trainer.strategy.root_device)  # Lightning has moved it to the CPU
             validate(trainer)
+
+
+def save_last(trainer: pl.Trainer) -> None:
+    """Save the checkpoint that continues a run, in the run's folder."""
+    trainer.save_checkpoint(Path(trainer.default_root_dir, LAST), weights_only=False)
 
 
 def validates_next(trainer: pl.Trainer) -> bool:

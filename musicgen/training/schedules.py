@@ -4,12 +4,10 @@ import math
 from dataclasses import dataclass
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ConstantLR, LambdaLR
+from torch.optim.lr_scheduler import LambdaLR
 
 from musicgen.console import warn
 from musicgen.validation import check_float, check_int
-
-_NO_END = 2**62  # steps
 
 
 def warmup_cosine(
@@ -30,10 +28,10 @@ def warmup_cosine(
     return LambdaLR(optimizer, factor)
 
 
-def constant(optimizer: Optimizer, *, factor: float) -> ConstantLR:
+def constant(optimizer: Optimizer, *, factor: float) -> LambdaLR:
     """Keep the rate at `factor` times its value."""
     check_float("factor", factor, above=0, maximum=1)
-    return ConstantLR(optimizer, factor, total_iters=_NO_END)
+    return LambdaLR(optimizer, lambda step: factor)
 
 
 @dataclass

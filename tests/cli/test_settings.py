@@ -70,6 +70,11 @@ def test_an_empty_path_is_refused_in_python():
         ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps=0: expected an integer >= 1"),
         ("trainer.val_check_interval=0", "trainer.val_check_interval=0: expected a number > 0"),
         ("trainer.max_epochs=0", "trainer.max_epochs=0: expected at least 1; train=false builds"),
+        (
+            "+trainer.limit_train_batches=9",
+            "trainer.limit_train_batches: give loader.batches_per_e",
+        ),
+        ("trainer=fsdp optimizer=adamw callbacks=averaged", "callbacks=averaged needs whole matri"),
         ("+trainer.min_steps=999", "trainer.min_steps=999: expected at most trainer.max_steps=600"),
         ("+trainer.logger=true", "trainer.logger: give logger=CHOICE"),
         ("minutes=0", "^minutes=0: expected a number > 0"),
@@ -80,7 +85,7 @@ def test_an_empty_path_is_refused_in_python():
 )
 def test_settings_of_a_training(config, override, message):
     with pytest.raises(UserError, match=message):
-        check_settings(config("train", override))
+        check_settings(config("train", *override.split()))
     check_settings(config("train", "compile=true", "trainer.gradient_clip_val=null"))
 
 

@@ -175,7 +175,6 @@ def test_processes_and_machines_are_those_of_today(resumed, tmp_path, monkeypatc
         "experiment=/elsewhere",
         "callbacks.x.y=[a,{_target_: os.system}]",
         "--config-dir=/elsewhere",
-        "callbacks.last.path=/elsewhere",
         "callbacks.best.dirpath=/elsewhere",
         "callbacks.best.filename=../../elsewhere",
         "callbacks.samples.folder=/elsewhere",

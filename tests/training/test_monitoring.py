@@ -21,17 +21,18 @@ SPE = ("position=sine_spe", "attention=favor", "optimizer=adam")
 
 
 def test_costs_count_steps_and_earlier_sessions():
-    callback, logged = LogCost(every=2), {}
+    callback, logged = LogCost(), {}
     module = SimpleNamespace(device=torch.device("cpu"))
     module.log = lambda name, value, **_: logged.setdefault(name, []).append(value)
     batch = SimpleNamespace(tokens=torch.zeros(2, 8))
     for micro_batch in range(16):  # four per step
         trainer = SimpleNamespace(global_step=(micro_batch + 1) // 4, world_size=3)
+        trainer.log_every_n_steps = 2
         callback.on_train_batch_start(trainer, module, batch, micro_batch)
         callback.on_train_batch_end(trainer, module, None, batch, micro_batch)
     assert [len(values) for values in logged.values()] == [2] * 3  # after steps 2 and 4
     assert logged["train/tokens"] == [384, 768]
-    resumed = LogCost(every=1)
+    resumed = LogCost()
     resumed.load_state_dict(callback.state_dict() | {"seconds": 3600, "cpu_seconds": 7200})
     resumed.on_train_start(trainer, module)
     resumed.on_train_batch_start()
@@ -55,6 +56,7 @@ def test_costs_count_steps_and_earlier_sessions():
         ("NVIDIA L4", "bf16-true", "highest", 121e12),
         ("NVIDIA H200", "64-true", "highest", None),
         ("another", "bf16-mixed", "highest", None),
+        ("NVIDIA L40", "bf16-mixed", "highest", None),
     ],
 )
 def test_mfu_is_of_the_peak_in_the_precision_of_the_products(
@@ -62,10 +64,10 @@ def test_mfu_is_of_the_peak_in_the_precision_of_the_products(
 ):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: products)
-    callback, logged = LogCost(every=1), {}
+    callback, logged = LogCost(), {}
     module = SimpleNamespace(device=torch.device("cuda"), model=small_transformer(9, **ROPE))
     module.log = lambda name, value, **_: logged.update({name: value})
-    trainer = SimpleNamespace(global_step=1, world_size=4, precision=precision)
+    trainer = SimpleNamespace(global_step=1, world_size=4, precision=precision, log_every_n_steps=1)
     callback.on_train_batch_start(trainer, module, None, 0)
     callback.on_train_batch_end(trainer, module, None, SimpleNamespace(tokens=torch.zeros(2, 8)), 0)
     if peak is None:

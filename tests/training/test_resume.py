@@ -91,6 +91,7 @@ def test_new_settings_of_the_optimizer_apply_from_the_first_step_on(run, tmp_pat
 
 COSINE = ("scheduler=warmup_cosine", "scheduler.warmup_steps=2", "scheduler.min_lr=4e-3")
 COOLDOWN = ("scheduler=warmup_cooldown", "scheduler.warmup_steps=0")
+CONSTANT = ("scheduler=constant",)
 
 
 @pytest.mark.parametrize(
@@ -99,12 +100,13 @@ COOLDOWN = ("scheduler=warmup_cooldown", "scheduler.warmup_steps=0")
         # Half a cosine from step 2 to step 8, from 1e-2 to 4e-3.
         ((), COSINE, [7 + 3 * math.cos(math.pi * (step - 2) / 6) for step in range(4, 8)]),
         (COOLDOWN, COOLDOWN, [10, 10, 20 / 3, 10 / 3]),  # it begins later than that of 4 steps
+        (CONSTANT, (*CONSTANT, "scheduler.factor=0.5"), [5, 5, 5, 5]),
     ],
 )
 def test_a_new_schedule_applies_at_the_step_of_the_checkpoint(
     run, tmp_path, before, after, expected
 ):
-    run("first", "optimizer=adam", *before, "trainer.max_steps=4", "scheduler.max_steps=4")
+    run("first", "optimizer=adam", *before, "trainer.max_steps=4")
     last = tmp_path / "first/checkpoints/last.ckpt"
     new = ("optimizer=adam", "optimizer.lr=1e-2", "trainer.max_steps=8")
     rows = run("first", *new, *after, resume=last)
@@ -153,7 +155,10 @@ def test_a_run_by_epochs_is_saved_and_validated_after_each(run, tmp_path, capsys
     assert patience["best_score"] == pytest.approx(float(rows[5]["val/loss"]))
     settings += ("callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=9")
     run("first", *settings, "trainer.max_steps=99", resume=last)
-    assert "val/loss has not improved in 1 validation: " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "val/loss has not improved in 1 validation\n" in told
+    longer = f"resume={tmp_path / 'first'} callbacks.early_stopping.patience=2\n"
+    assert told.endswith(longer)
 
 
 def test_early_stopping_starts_again_with_another_length(run, tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import csv
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +72,20 @@ class _Writer(ExperimentWriter):
                 return False
             return int(number) < first["step"] + ("val/loss" in first)
 
+        self._rewrite(self.metrics_keys, is_before)
+
+    def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
+        self._rewrite(fieldnames, lambda row: True)
+
+    def _rewrite(
+        self, columns: Sequence[str], keep: Callable[[Mapping[str, str | None]], bool]
+    ) -> None:
+        """Write the file with these columns and the rows to keep."""
         path = Path(self.metrics_file_path)
         with path.open(newline="", errors="replace") as file:
-            kept = [row for row in csv.DictReader(file) if is_before(row)]
+            kept = [row for row in csv.DictReader(file) if keep(row)]
         text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, self.metrics_keys)
+        writer = csv.DictWriter(text, columns)
         writer.writeheader()
         writer.writerows(kept)
         write_text(path, text.getvalue())

@@ -3,6 +3,7 @@
 Lightning's progress bars restart every epoch.
 """
 
+import re
 import sys
 import time
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import LearningRateMonitor, ProgressBar
+from pytorch_lightning.callbacks import ProgressBar
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from torch import nn
 
@@ -19,9 +20,8 @@ from musicgen.batches import Batch
 from musicgen.console import log, progress_bar
 from musicgen.models import Transformer
 from musicgen.training.clock import EndInTime
-from musicgen.validation import check_int
 
-# Dense products, in FLOPs a second, by a part of the device's name (makers' data sheets): in 16
+# Dense products, in FLOPs a second, by a word of the device's name (makers' data sheets): in 16
 # bits, in TF32, and in fp32.
 _PEAKS = {
     "H200": (989e12, 495e12, 67e12),
@@ -38,7 +38,7 @@ _SHOWN = {
 
 
 class LogCost(pl.Callback):
-    """Log tokens per second every `every` steps, and hours and gigabytes at each validation.
+    """Log tokens per second as often as the loss, and hours and gigabytes at each validation.
 
     Tokens are counted over all processes. `train/tokens_per_cpu_second` is per second of processor
     time of all threads, on which other programs have little effect. Both rates leave out the time
@@ -48,9 +48,7 @@ class LogCost(pl.Callback):
     on a GPU, otherwise of the whole process.
     """
 
-    def __init__(self, every: int) -> None:
-        check_int("every", every)
-        self.every = every
+    def __init__(self) -> None:
         self._tokens, self._step, self._start = 0, 0, _clocks()  # since the last log
         self._session = _clocks()
         self._total_tokens = 0.0
@@ -77,7 +75,7 @@ class LogCost(pl.Callback):
         if trainer.global_step == self._step:
             return  # gradients are still being accumulated
         self._step = trainer.global_step
-        if self._step % self.every == 0:
+        if self._step % cast("Any", trainer).log_every_n_steps == 0:
             spent = {name: now - self._start[name] for name, now in _clocks().items()}
             rates = {
                 "tokens_per_second": self._tokens * trainer.world_size / spent["seconds"],
@@ -148,7 +146,8 @@ def peak_flops(device: torch.device | str, precision: str = "bf16-mixed") -> flo
     if torch.device(device).type != "cuda" or precision.startswith("64"):
         return None
     name = torch.cuda.get_device_name(device)
-    peaks = next((peaks for part, peaks in _PEAKS.items() if part in name), None)
+    words = re.split(r"[ -]", name)
+    peaks = next((peaks for model, peaks in _PEAKS.items() if model in words), None)
     if peaks is None:
         return None
     in_16_bits, in_tf32, in_fp32 = peaks
@@ -171,16 +170,6 @@ def peak_memory(device: torch.device) -> int | None:
 
 def _clocks() -> dict[str, float]:
     return {"seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
-
-
-class LogRate(LearningRateMonitor):
-    """Lightning's log of learning rates, once for a step whose gradients are accumulated."""
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        if batch_idx % trainer.accumulate_grad_batches == 0:
-            super().on_train_batch_start(trainer, pl_module, batch, batch_idx)
 
 
 class RunProgress(ProgressBar):
