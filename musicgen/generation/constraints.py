@@ -186,7 +186,7 @@ class EndBy(Constraint):
 class NoEarlyEnd(Constraint):
     """The piece does not end before a musical time, unless nothing else may follow.
 
-    It must be the last constraint, so that it sees which tokens the others have left.
+    It must be the last one of a request, so that it sees which tokens the others have left.
 
     Args:
         begin: the grid step at which new music begins. [B]

@@ -83,6 +83,7 @@ class Decoder:
         at = index.numpy()
         self._positions = np.concatenate(last_positions)[at]
         self._bar_lengths = np.array([prompt.bar_length for prompt in prompts])[at]
+        self._upbeats = np.array([prompt.score.has_upbeat for prompt in prompts])[at]
         first = torch.cat(logits)[index]
         if self.engine.model.copy_head is not None:  # which has settings from the first step on
             first = first.double() / self.temperature
@@ -115,7 +116,7 @@ class Decoder:
             biases, rows = head.settings(1).lag_bias, np.zeros(self.batch, np.int64)
         else:
             biases, bars = self.lag_biases, self._positions[:, self.names.index("bar")]
-            rows = bars % len(biases)
+            rows = (bars - self._upbeats) % len(biases)
         if not np.array_equal(rows, self._rows):  # else the engine has them already
             self._rows, device = rows, self.engine.device
             temperature = torch.full((self.batch, 1), self.temperature)
@@ -127,6 +128,7 @@ class Decoder:
         """Keep only the sequences at `index`."""
         at = index.numpy()
         self._positions, self._bar_lengths = self._positions[at], self._bar_lengths[at]
+        self._upbeats = self._upbeats[at]
         self.state = self.state.select(index.to(self.engine.device))
 
 

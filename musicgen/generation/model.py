@@ -43,7 +43,7 @@ from musicgen.package_data import DEFAULT_MODEL
 from musicgen.plugins import plugin
 from musicgen.tokenization.base import Tokenizer
 from musicgen.tokenization.chord_recognition import with_chords
-from musicgen.tokenization.closing import tonic_index
+from musicgen.tokenization.chords import key_of_chords
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.validation import check_choice, check_float, check_int
@@ -193,9 +193,11 @@ class MusicModel:
         """Return the prompt of a new piece."""
         if piece.is_whole_piece:
             raise UserError("keep writes to parts of a piece; give one as the prompt")
-        tonic = tonic_index(piece.tonic) if self.tokenizer.chords else None
-        chord = piece.progression[0][0] if piece.progression else tonic
         keys, signatures = piece.key_signatures, signatures_of_new(self.tokenizer, time_signature)
+        chord = piece.progression[0][0] if piece.progression else None
+        if piece.progression and self.tokenizer.families.get("Key"):
+            chord, key = None, key_of_chords(piece.progression)  # the tempo comes before the chord
+            keys = keys or ([key.signature] if key else [])
         return empty_prompt(self.tokenizer, piece.tempo, keys, chord, signatures)
 
     def _kept_prompt(
@@ -228,9 +230,9 @@ class MusicModel:
         return with_chords(score, self.content.config["loader"]["chords"])
 
     def sampling(self, **overrides: Any) -> SamplingParams:
-        """Return the sampling of the model with overrides; `auto` leaves a parameter as it is.
+        """Return the sampling of the model with overrides; None leaves a parameter as it is.
 
-        So does None, except in `SWITCHES`, which it switches off.
+        It switches those of `SWITCHES` off, which `auto` leaves.
 
         The sampling of the model is that of its training configuration, unless the checkpoint
         stores another one.

@@ -185,6 +185,8 @@ def empty_prompt(
 ) -> Prompt:
     """Return a prompt without music, for a new piece.
 
+    That of a song has no tempo before its key, which the model may choose, see `SongBeginning`.
+
     Args:
         tempo: in quarters a minute.
         keys: the key signature, if it is given.
@@ -196,7 +198,8 @@ def empty_prompt(
         score.tempos = np.array([(0, tempo)], TEMPO)
     tokens = tokenizer.start_tokens(*signatures)
     markers = [] if first_chord is None else [Marker(0, CHORDS[first_chord])]
-    if markers or keys or (tempo is not None and tokenizer.families.get("Tempo")):
+    has_tempo = tempo is not None and tokenizer.families.get("Tempo")
+    if keys or markers or (has_tempo and not tokenizer.families.get("Key")):
         tokens = tokenizer.until_end(tokenizer.encode(replace(score, markers=markers)))
         tokens = tokenizer.beginning(tokens)
     source, summary = Source(NEW_PIECE, tempo=tempo), QuantizationSummary()
@@ -243,7 +246,6 @@ def make_prompt(
     piece = with_own_keys(with_signatures(piece, signatures_of(tokenizer, from_start)), score)
     before = score.clip(0, bars.end_tick)
     roles = tokenizer.find_tracks(before.tracks)
-    num_parts = len(tokenizer.families.get("Part", ())) - tokenizer.chords  # one is of chords
     return Prompt(
         tokenizer,
         tokenizer.beginning(tokenizer.until_end(tokens[tokenizer.times(tokens) < end.step])),
@@ -259,7 +261,7 @@ def make_prompt(
             is_whole=bars.is_whole,
             time_signature=bars.added_signature,
             tempo=tempo,
-            velocities=median_velocities(tokenizer, before, roles, range(num_parts)),
+            velocities=median_velocities(tokenizer, before, roles, range(len(grid.tracks))),
             performance=None if played is None else bars.performance(played),
         ),
     )

@@ -331,8 +331,6 @@ class GenerationRequest:
                 limit = MAX_TOKENS_PER_BAR * int((kept.ids < 0).sum())
         elif self.bars is not None:
             limit = self.bars * MAX_TOKENS_PER_BAR
-            if longest is not None:  # fewer bars rather than none
-                limit = max(1, min(limit, longest - num_tokens))
         else:
             assert total is not None
             limit = total - num_tokens
@@ -342,6 +340,8 @@ class GenerationRequest:
                     f"{total} in all; keep fewer bars of it or generate more tokens"
                 )
         limit = min(limit, self.decoding.max_new_tokens or limit)
+        if longest is not None and total is None:  # fewer bars rather than none
+            limit = max(1, min(limit, longest - num_tokens))
         if longest is not None and num_tokens + limit > longest:
             raise UserError(
                 f"{num_tokens + limit} tokens are more than the max_length={longest} of this "

@@ -267,7 +267,7 @@ def _uniform_numbers(key: NoiseKey) -> Iterator[float]:
 
 def _guides(prompt: Prompt) -> bool:
     """Return whether something is kept where new notes come, which a negative prompt changes."""
-    return prompt.kept is not None and bool(prompt.score.num_notes or len(prompt.kept.progression))
+    return prompt.kept is not None and bool(prompt.score.num_notes)
 
 
 def num_candidates(prompt: Prompt) -> int:

@@ -1,4 +1,4 @@
-"""Constraints on tokens of bars: tempo, time signature, chords, kept parts, the last chord."""
+"""Constraints on tokens of bars: chords, kept parts, planned ends, the last chord."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from musicgen.tokenization.bar_grammar import BarGrammar, BarState, SongsGrammar
+from musicgen.tokenization.bar_headers import FixedTempo, FixedTimeSignature, to_bar_line
 from musicgen.tokenization.bars import InBars
 from musicgen.tokenization.closing import (
     BASS,
@@ -23,74 +24,6 @@ from musicgen.tokenization.constraints import FREE, Constraint, padded, tonic_pi
 from musicgen.tokenization.grammar import NEVER, BoolArray
 from musicgen.tokenization.phrases import LEFT_COUNTS, LEFT_ENDS, PIECE
 from musicgen.tokenization.vocabulary import IntArray
-
-
-class FixedTempo(Constraint):
-    """The tempo stays. A piece without notes may still take its first tempo."""
-
-    def __init__(self, grammar: BarGrammar) -> None:
-        self._others = ~grammar.of_families("Tempo")  # [V]
-
-    def _is_fixed(self, state: BarState) -> BoolArray:
-        fixed = state.tempo >= 0
-        return fixed if fixed.all() else fixed | state.has_note
-
-    def earliest(self, state: BarState, memory: IntArray) -> dict[str, IntArray]:
-        return {"Tempo": np.where(self._is_fixed(state), NEVER, 0)}
-
-    def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        fixed = self._is_fixed(state)
-        return self._others if fixed.all() else ~fixed[:, None] | self._others
-
-
-class FixedTimeSignature(Constraint):
-    """The time signature stays, see `to_bar_line`. A piece without bars may take its first one."""
-
-    def __init__(self, grammar: BarGrammar) -> None:
-        self.grammar = grammar
-        # By index of the time signature; the last row, of -1, is that of no bar. [N + 1, V]
-        self._allowed = np.ones((len(grammar.ranks["Bar"]) + 1, len(grammar.vocabulary)), bool)
-        self._allowed[:-1, grammar.slices["Bar"]] = np.eye(len(self._allowed) - 1)
-
-    def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        return self._allowed[state.time_signature]
-
-    def redirect(self, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:
-        return to_bar_line(self.grammar, state, logits, allowed)
-
-
-def to_bar_line(grammar: BarGrammar, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:
-    """Return logits [B, V] that end a bar where the model ends it, if only one bar may follow.
-
-    After a note its token also gets the probability of bars in other time signatures, and of beats
-    behind the end of the bar. A mask alone would share that among the notes, and they would pile
-    up in metres that the model knows little.
-    """
-    bars, beats, pitches = (grammar.slices[name] for name in ("Bar", "Beat", "Pitch"))
-    may_come = allowed.numpy()
-    next_bar = may_come[:, bars]
-    moves = next_bar.sum(axis=1) == 1
-    if moves.any():
-        moves &= may_come[:, pitches].any(axis=1)
-    if not moves.any():
-        return logits
-    redirected = logits.clone()
-    values, length = redirected.numpy(), (state.bar_end - state.bar_start)[:, None]
-    behind = np.where(grammar.ranks["Beat"] < length, -np.inf, values[:, beats])
-    ends = np.concatenate([values[:, bars], behind], axis=1)
-    together = np.logaddexp.reduce(ends, axis=1, keepdims=True)
-    values[:, bars] = np.where(moves[:, None] & next_bar, together, values[:, bars])
-    return redirected
-
-
-class FixedKey(Constraint):
-    """The key stays, once the piece has one."""
-
-    def __init__(self, grammar: BarGrammar) -> None:
-        self._others = ~grammar.of_families("Key")  # [V]
-
-    def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        return (state.key < 0)[:, None] | self._others
 
 
 class Chords(Constraint):
@@ -281,6 +214,7 @@ class SongsChords(Chords):
 class PlannedEnds(Constraint):
     """Phrases and the piece end where a plan says: the bars before have its counts, see `phrases`.
 
+    Those of the piece replace those of a phrase, as in training.
     After the plan's last end the model chooses where phrases end, and the piece does not end.
 
     Args:
@@ -303,6 +237,9 @@ class PlannedEnds(Constraint):
         length = (state.bar_end - state.bar_start)[:, None]
         due = LEFT_COUNTS * length == step - state.bar_start[:, None]
         due &= kind == LEFT_ENDS
+        end = np.where(self.kinds == PIECE, self.steps, NEVER).min(axis=1)[memory][:, None]
+        of_piece = (LEFT_COUNTS * length == end - state.bar_start[:, None]) & (LEFT_ENDS == PIECE)
+        due = np.where(of_piece.any(axis=1, keepdims=True), of_piece, due)
         mask = np.ones((len(memory), len(grammar.vocabulary)), bool)
         mask[is_bar & due.any(axis=1)] = False
         mask[:, left] = np.where(step < NEVER, due, LEFT_ENDS != PIECE)

@@ -129,8 +129,8 @@ class Chorale(Tokenizer):
             own = [ids[self.future_length(ids) :] for ids in kept]
             own = [ids[~within(ids, self.families["Key"])] for ids in own]
             constraints.append(KeptTokens(grammar, own))
-        if request.piece.is_closed or request.piece.tonic is not None:
-            rests = [asked_tonic(request, prompt, _LAST_CHORD) for prompt in prompts]
+        rests = [asked_tonic(request, prompt, _LAST_CHORD) for prompt in prompts]
+        if any(rest.key is not None for rest in rests):
             dominants = [
                 rest.step - STEPS_PER_BEAT * (prompt.kept is None)
                 for rest, prompt in zip(rests, prompts, strict=True)
@@ -359,7 +359,7 @@ def _voices_of_score(score: Score, leading: Sequence[bool]) -> list[int | None]:
     sung = [i for i, track in enumerate(tracks) if len(track.notes) and not track.is_drum]
     by_name = {i: find_voice(tracks[i].name) for i in sung}
     if set(kept) <= set(by_name.values()):  # other tracks, such as a piano, are no voices
-        sung = [i for i in sung if by_name[i] is not None]
+        sung = [i for i in sung if by_name[i] is not None] or sung
     if len(sung) == len(kept) and None in [by_name[i] for i in sung]:
         from_highest = sorted(sung, key=lambda i: -tracks[i].notes["pitch"].mean())
         voice_of = dict(zip(from_highest, kept, strict=True))

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from musicgen.errors import ParameterError
-from musicgen.midi.key import chord_marker
-from musicgen.midi.score import PITCH_CLASSES
+from musicgen.midi.key import Key, chord_marker, final_key
+from musicgen.midi.score import NOTE, PITCH_CLASSES, Score, Track
 from musicgen.tokenization.quantization import find_changes
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -135,6 +135,15 @@ def parse_progression(text: str) -> list[list[int]]:
     if not bars:
         raise ParameterError("chords", text, _EXPECTED)
     return bars
+
+
+def key_of_chords(bars: list[list[int]]) -> Key | None:
+    """Return the key of chords by bars, their roots in the bass; None without a chord."""
+    rows = []
+    for beat, chord in enumerate(chord for bar in bars for chord in bar if chord != NO_CHORD):
+        root, quality = divmod(chord, len(QUALITIES))
+        rows += [(beat, 1, 48 + root + tone, 64) for tone in INTERVALS[QUALITIES[quality]]]
+    return final_key(Score(1, tracks=[Track(notes=np.array(rows, NOTE))]))
 
 
 def schedule(bars: list[list[int]], lines: Sequence[int]) -> IntArray:

@@ -85,7 +85,7 @@ def _below_last_note(piece: Any, prompt: Any, closes: bool) -> LastTonic:
     notes, kept = pitched_notes(prompt.score), prompt.kept
     key = _key(piece, prompt)
     is_to_end = kept.span[1] == np.inf and not len(kept.progression)
-    if key is None or not is_to_end:
+    if key is None or not is_to_end or not len(notes):
         return LastTonic()
     onset = int(notes["onset"].max())
     last = int(notes["pitch"][notes["onset"] == onset].max()) % 12
@@ -174,7 +174,7 @@ class LastChordOfBars(Constraint):
     ) -> None:
         self.grammar, self.first, self.roots, self.targets = grammar, start, roots, targets
         self.chord, self.lowest = chord, lowest
-        self._may_be_last = grammar.of_families("Duration", "Drum")
+        self._may_be_last = grammar.of_families("Duration", "Drum", "Velocity")
         self._lengths = grammar.durations / grammar.unit  # in grid steps
         self._is_beat = grammar.of_families("Beat")
         self._ends_part = grammar.of_families("Part", "EOS")
@@ -206,7 +206,10 @@ class LastChordOfBars(Constraint):
         return lowest | np.logical_or.accumulate(is_root, axis=1)
 
     def _below_kept(self, state: BarState, memory: IntArray, mask: BoolArray) -> BoolArray:
-        """Return the mask [B, V] without limits on kept parts; a target part sounds the root."""
+        """Return the mask [B, V] without limits on kept parts.
+
+        If a target part has pitches, one sounds the root, before drums may come.
+        """
         assert self.targets is not None
         targets, start = self.targets[memory], self.first[memory]
         part = np.maximum(state.part, 0)[:, None]
@@ -214,8 +217,11 @@ class LastChordOfBars(Constraint):
         mask[is_kept] = True
         ends = state.ends.reshape(len(memory), len(self.grammar.is_drum), -1)
         ends = np.where(self.roots[memory][:, None], ends, 0).max(axis=2)
-        is_silent = ~((ends > start[:, None] * self.grammar.unit) & targets).any(axis=1)
-        mask[is_silent & (state.bar_end > start), self.grammar.slices["Bar"]] = False
+        sings = targets & ~self.grammar.is_drum & ~self.grammar.is_chords
+        sounds = ((ends > start[:, None] * self.grammar.unit) & sings).any(axis=1)
+        is_silent = sings.any(axis=1) & ~sounds & (state.bar_end > start)
+        mask[is_silent, self.grammar.slices["Bar"]] = False
+        mask[is_silent, self.grammar.slices["Part"]] &= ~self.grammar.is_drum
         return mask
 
     def redirect(self, state: BarState, logits: Tensor, allowed: Tensor) -> Tensor:

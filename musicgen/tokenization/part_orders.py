@@ -247,6 +247,9 @@ class PartOrders(InBars):
         others = [part for part in range(len(known)) if part not in kept]
         if TUNE in known:  # a song is accompanied by one part, a tune of an ensemble by all
             others = others[:1]
+        if not others:
+            expected = "expected fewer parts: nothing is left to write"
+            raise ParameterError("keep", ",".join(keep), expected)
         return [part for part in played if part not in kept] or others
 
     def _shared_parts(

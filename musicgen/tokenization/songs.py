@@ -10,7 +10,6 @@ from musicgen.midi import TICKS_PER_BEAT, KeySignature, Score, Track
 from musicgen.midi.key import found_signature, tonic_of, with_modes
 from musicgen.midi.score import PIANO, is_line
 from musicgen.tokenization.bar_constraints import (
-    FixedKey,
     KeptSongParts,
     LowestPitches,
     MaxNotesOfParts,
@@ -19,8 +18,9 @@ from musicgen.tokenization.bar_constraints import (
     bar_constraints,
 )
 from musicgen.tokenization.bar_grammar import SongsGrammar
+from musicgen.tokenization.bar_headers import FixedKey, SongBeginning
 from musicgen.tokenization.bars import FIFTHS, KEYS, Events, key_index, sorted_tokens
-from musicgen.tokenization.closing import last_chord
+from musicgen.tokenization.closing import last_chord, tonic_index
 from musicgen.tokenization.constraints import Constraint, TargetParts, notes_of_each, target_parts
 from musicgen.tokenization.gaps import MARKS
 from musicgen.tokenization.instruments import assign_by_words, instruments_of
@@ -177,8 +177,15 @@ class Songs(PartOrders):
             own.append(LowestPitches(grammar, self.lowest_pitches))
         if max_notes := request.sampling.max_notes:
             own.append(MaxNotesOfParts(grammar, notes_of_each(grammar, max_notes), targets))
-        if request.piece.key is not None and not is_whole:
-            own.append(FixedKey(grammar))
+        tempo = request.piece.tempo
+        index = (
+            None
+            if tempo is None
+            else int(nearest_bin(np.array([tempo]), self.tempi, by_ratio=True)[0])
+        )
+        tonic = tonic_index(request.piece.tonic) if self.chords else None
+        if not is_whole:
+            own += [FixedKey(grammar), SongBeginning(grammar, index, tonic)]
         if self.phrases and not is_whole:
             own.append(PlannedEnds(grammar, [request.planned_ends(prompt) for prompt in prompts]))
         return bar_constraints(self, grammar, request, prompts, own, targets)

@@ -262,6 +262,8 @@ def test_below_kept_parts_a_written_part_sounds_the_root():
         assert bool(names(mask, "Bar", SONGS)) == may
     voice = ["Bar_4/4", "Key_0", "Part_Voice", "Beat_0", "Pitch_48", "Duration_24"]
     assert not names(below_kept(*voice)[1], "Bar", SONGS)  # a kept part's root does not count
+    _, mask = below_kept("Bar_4/4", "Key_0", "Part_Drums", "Beat_0", "Drum_36", targets=["Drums"])
+    assert names(mask, "Bar", SONGS)  # drums have no root
 
 
 def test_kept_parts_stay_as_they_are():
@@ -333,6 +335,7 @@ def test_where_the_last_chord_begins():
 def test_the_chord_below_the_last_note_of_a_kept_tune(last, ending, options, step):
     prompt = kept(tune(67, 65, 62, last), **options)
     assert last_tonic(piece(ending=ending).request, prompt, 16).step == step
+    assert last_tonic(piece(ending=ending).request, kept(Score(480), **options), 16) == LastTonic()
     # The highest of the last notes tells.
     both = tune(67, 65, 62, last)
     both.tracks.append(tune(48, 48, 48, 49).tracks[0])

@@ -21,7 +21,7 @@ from musicgen.midi import (
 )
 from musicgen.midi.key import Key, final_key, find_key, last_cadence
 from musicgen.tokenization import Chorale
-from musicgen.tokenization.bar_constraints import FixedTimeSignature
+from musicgen.tokenization.bar_headers import FixedTimeSignature
 from musicgen.tokenization.chorale_grammar import LastChordOfChorale
 from musicgen.tokenization.chords import ROOTS, chord_index
 from musicgen.tokenization.closing import LastChordOfBars, LastTonic, last_pitches, last_tonic

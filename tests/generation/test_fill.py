@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import mido
 import numpy as np
@@ -11,6 +12,7 @@ from musicgen.composer import compose_song
 from musicgen.errors import UserError
 from musicgen.generation.gap import Gap, parse_gap
 from musicgen.midi import Marker, Score, Track, notes_from, write
+from musicgen.position import Learnable
 from musicgen.tokenization import Songs
 from musicgen.tokenization.coordinates import Coordinates
 from tests.generation.builders import music_model, timed
@@ -127,6 +129,13 @@ def test_a_part_is_named_by_its_track_or_is_new():
     assert [GAPS.instruments[i].name for i in piece.prompt.targets] == ["Bass"]
     with pytest.raises(UserError, match="fill=bass: expected bars alone with keep"):
         music_model(GAPS).generate(score, fill="bass", keep="voice")
+
+
+def test_a_kept_piece_is_as_long_as_the_positions():
+    model = music_model(SONGS, position=partial(Learnable, max_length=300))
+    request = model.request(fill="piano")
+    prompt = model.prompt(SONG, request=request)
+    assert request.num_new_tokens(prompt, model.model) == 300 - len(prompt.tokens)
 
 
 def test_all_tracks_of_a_part_are_named_if_it_is_written():

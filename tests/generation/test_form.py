@@ -10,7 +10,9 @@ from musicgen.generation.prompt import make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
+from musicgen.midi import Score, TimeSignature, Track, notes_from
 from tests.generation.builders import SCORES, TOKENIZERS, run, small_model
+from tests.tokenizers import frozen_tokenizers
 
 MAX_LAG = 7
 
@@ -54,6 +56,28 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
     options = {"form": "AAB", "section_bars": 1, "sampling": SamplingParams(lag_bias=[0, 0, 0.5])}
     run(TOKENIZERS["remi"], model, bars=3, num_samples=2, **options)
     assert set(torch.cat(bars).tolist()) >= {2, 3, 4}
+
+
+def test_sections_begin_after_an_upbeat(monkeypatch):
+    tokenizer = frozen_tokenizers()["songs"]
+    model, step, found = small_model(tokenizer), Engine.step, {}
+    model.add_copy_head({"window": 64, "max_lag": MAX_LAG})
+    biases, column = form_biases("AAB", 1, MAX_LAG), model.coordinate_names.index("bar")
+
+    def observed(engine, tokens, positions, state, copy_settings):
+        found[int(positions[0, column])] = copy_settings.lag_bias[0]
+        return step(engine, tokens, positions, state, copy_settings)
+
+    monkeypatch.setattr(Engine, "step", observed)
+    signatures = [TimeSignature(0, 1, 4), TimeSignature(480, 4, 4)]
+    notes = notes_from([(tick, 480, 72, 80) for tick in range(0, 2400, 480)])
+    score = Score(480, [Track("Voice", notes=notes)], time_signatures=signatures)
+    prompt = make_prompt(tokenizer, score, "p", None)
+    sampling = SamplingParams(lag_bias=[0])
+    run(tokenizer, model, [prompt], bars=2, form="AAB", section_bars=1, sampling=sampling)
+    assert {2, 3} <= found.keys()  # after the upbeat and a bar
+    for bar, bias in found.items():
+        assert torch.equal(bias, biases[(bar - 1) % 3])
 
 
 def test_a_copy_head_takes_the_temperature_after_the_first_token(monkeypatch):

@@ -28,6 +28,7 @@ from tests.generation.builders import allowed_tokens, music_model
 from tests.tokenizers import frozen_tokenizers
 
 CHORALE, SONGS = Chorale(lead_probability=0.5), frozen_tokenizers()["songs"]
+PARTS = frozen_tokenizers()["quartet"]
 BAR, NUM_BARS = 3 * 96, 5
 
 
@@ -359,6 +360,10 @@ def test_guidance_leads_away_from_what_is_given_a_tritone_away(num_samples):
 
 
 SONG, TUNES = accompanied(), song()
+STRINGS = "violin 1", "violin 2", "viola", "cello"
+QUARTET = Score(
+    96, [dataclasses.replace(x, name=n) for x, n in zip(TUNES.tracks, STRINGS, strict=True)]
+)
 
 
 @pytest.mark.parametrize(
@@ -370,15 +375,11 @@ SONG, TUNES = accompanied(), song()
         (SONG, SONGS, {"keep": "flute"}, "keep=flute: expected some of its parts: voice, piano"),
         (SONG, SONGS, {"rewrite": "3-9"}, "fill: expected some of its 4 bars"),
         (SONG, SONGS, {"rewrite": "3-2"}, "fill=3-2: expected bars from 1, such as 9-12"),
-        (
-            SONG,
-            SONGS,
-            {"rewrite": "2", "prompt_bars": 4},
-            "prompt_bars=4: expected no bars in fill",
-        ),
+        (SONG, SONGS, {"rewrite": "2", "prompt_bars": 4}, "prompt_bars=4: expected no bars in"),
         (SONG, SONGS, {"key": "Eb"}, "key=Eb: expected no prompt.*; transpose the prompt first"),
         (SONG, SONGS, {"key": "H"}, "key=H: expected a key such as C"),
         (SONG, SONGS, {"keep": "voice", "prompt_bars": 4}, "nothing is left to write"),
+        (QUARTET, PARTS, {"keep": ",".join(STRINGS)}, "keep=violin.*nothing is left to write"),
         (TUNES, CHORALE, {"keep": "flute"}, "expected one to three of Soprano, Alto, Tenor, Bass"),
         (TUNES, CHORALE, {"keep": "soprano", "prompt_bars": 5}, "nothing is left to write"),
         (CHORDS, CHORALE, {"keep": "soprano,bass"}, "1 tracks that are not voices"),

@@ -12,8 +12,10 @@ from musicgen.generation.performance import Performance
 from musicgen.midi import Score, Track, loads, notes_from
 from musicgen.midi.extension import repeat_pedal
 from musicgen.midi.tracks import open_file
-from musicgen.tokenization import REMI
+from musicgen.tokenization import REMI, Chorale
 from tests.generation.builders import BAR, BEAT, PromptFile, music_model, notes, timed
+from tests.generation.test_keep import BAR as BAR_OF_THREE
+from tests.generation.test_keep import song
 
 STEP = BEAT // 4
 
@@ -310,6 +312,15 @@ def test_velocities_of_tokens_are_those_of_the_prompt_too():
     assert {*grid["velocity"].tolist()} <= {*range(40, 87, 2)}  # the vocabulary's
     assert not {*grid["velocity"].tolist()} <= velocities
     assert new["pitch"].tolist() == grid["pitch"].tolist()
+
+
+def test_chorales_on_the_grid_have_the_median_velocity_of_their_voices():
+    model = music_model(Chorale())
+    score = song()
+    (piece,) = model.generate(score, prompt_bars=2, bars=2, performance="none")
+    for track, own in zip(piece.new_score.tracks, score.tracks, strict=True):
+        median = int(np.median(own.notes["velocity"][own.notes["onset"] < 2 * BAR_OF_THREE]))
+        assert {*track.notes["velocity"].tolist()} <= {median}
 
 
 def test_an_unknown_performance_is_refused():

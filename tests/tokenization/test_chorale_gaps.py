@@ -1,5 +1,7 @@
 """Gaps of chorales: what follows comes first, in all four voices."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,25 +53,28 @@ def test_crops_have_the_bars_before_the_gap_and_those_behind_it(lead):
 
 
 @pytest.mark.parametrize(
-    ("fill", "bars", "written"),
+    ("fill", "bars", "written", "names"),
     [
-        ("2-3", (1, 3), [0, 1, 2, 3]),
-        ("tenor 2-3", (1, 3), [2]),
-        ("alto, bass bar 5", (4, 5), [1, 3]),
+        ("2-3", (1, 3), [0, 1, 2, 3], VOICES),
+        ("2-3", (1, 3), [0, 1, 2, 3], ["Track 1", "Track 2", "Track 3", "Track 4"]),
+        ("tenor 2-3", (1, 3), [2], VOICES),
+        ("alto, bass bar 5", (4, 5), [1, 3], VOICES),
     ],
 )
-def test_only_the_voices_and_bars_asked_for_are_written(fill, bars, written):
+def test_only_the_voices_and_bars_asked_for_are_written(fill, bars, written, names):
     score = song()
+    score.tracks = [replace(x, name=name) for x, name in zip(score.tracks, names, strict=True)]
     (piece,) = music_model(CHORALE).generate(score, fill=fill, seed=1)
     assert CHORALE.future_length(piece.tokens) == (
         0 if bars[1] == 5 else 2 + 4 * 12 * (5 - bars[1])
     )
     CHORALE.grammar().start(piece.tokens[None])
     file = loads(piece.midi_file().data)
+    assert len(file.tracks) == 4
     first, end = (BAR * bar for bar in bars)
     changed = []
     for i, (track, own) in enumerate(zip(file.tracks, score.tracks, strict=True)):
-        assert track.name == VOICES[i]
+        assert track.name == names[i]
         if i not in written:
             assert track == own
             continue

@@ -7,7 +7,8 @@ from musicgen.errors import UserError
 from musicgen.generation.constraints import ConstrainedGrammar, end_constraints
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import REMI, TIME_SIGNATURES, Chorale, Groove2Groove
-from musicgen.tokenization.bar_constraints import FixedTempo, FixedTimeSignature, REMIChords
+from musicgen.tokenization.bar_constraints import REMIChords
+from musicgen.tokenization.bar_headers import FixedTempo, FixedTimeSignature
 from tests.contracts.test_tokenizers import TINY
 from tests.tokenization.conftest import random_walk
 

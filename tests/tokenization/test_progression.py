@@ -8,7 +8,8 @@ from musicgen.errors import UserError
 from musicgen.generation.constraints import ConstrainedGrammar, EndBy
 from musicgen.midi import TEMPO, Score, TimeSignature, Track, notes_from
 from musicgen.tokenization import REMI, TIME_SIGNATURES
-from musicgen.tokenization.bar_constraints import FixedTempo, FixedTimeSignature, REMIChords
+from musicgen.tokenization.bar_constraints import REMIChords
+from musicgen.tokenization.bar_headers import FixedTempo, FixedTimeSignature
 from musicgen.tokenization.chords import CHORDS, parse_chord, parse_progression, schedule
 from tests.tokenization.conftest import random_walk
 

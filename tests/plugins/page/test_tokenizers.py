@@ -15,14 +15,13 @@ from musicgen.midi.key import named_key, note_names
 from musicgen.midi.score import PITCH_CLASSES
 from musicgen.tokenization import REMI
 from musicgen.tokenization.bar_constraints import (
-    FixedTempo,
-    FixedTimeSignature,
     LowestPitches,
     PlannedEnds,
     REMIChords,
     SongsChords,
 )
 from musicgen.tokenization.bar_grammar import BarGrammar
+from musicgen.tokenization.bar_headers import FixedKey, FixedTempo, FixedTimeSignature
 from musicgen.tokenization.chorale_grammar import ChoraleGrammar, NoParallels
 from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.tokenization.chords import CHORDS, spelled
@@ -66,7 +65,7 @@ def random_walk(tokenizer, rng, number: int) -> dict:
     if options["avoidParallels"] and isinstance(grammar, ChoraleGrammar):
         constraints.append(NoParallels(grammar))
     if isinstance(grammar, BarGrammar):
-        constraints += [FixedTempo(grammar)] * options["tempo"]
+        constraints += [FixedKey(grammar), *[FixedTempo(grammar)] * options["tempo"]]
         constraints += [FixedTimeSignature(grammar)] * options["metre"]
     if getattr(tokenizer, "lowest_pitches", np.zeros(0)).any():
         constraints.append(LowestPitches(grammar, tokenizer.lowest_pitches))

@@ -104,7 +104,7 @@ class BarGrammar extends Grammar {
     if (this.plan && last === "Bar" && tokenizer.count("Left")) this.restrictToPlan(mask);
   }
 
-  /** End a bar where the model ends it: to_bar_line in musicgen/tokenization/bar_constraints.py. */
+  /** End a bar where the model ends it: to_bar_line in musicgen/tokenization/bar_headers.py. */
   redirected(logits, allowed) {
     const { Bar, Beat, Pitch } = this.tokenizer.families;
     const nextBars = allowed.subarray(...Bar);
@@ -181,7 +181,7 @@ class BarGrammar extends Grammar {
     const isDrum = tokenizer.tracks[part]?.isDrum ?? false;
     switch (family) {
       case "Key":
-        return (rank) => rank !== this.key;
+        return () => this.key < 0; // it stays
       case "Tempo": {
         const isFixed = this.tempoFixed && (this.tempo >= 0 || this.ends.some((end) => end !== 0));
         return (rank) => !isFixed && rank !== this.tempo;
