@@ -153,7 +153,7 @@ def _sounding(notes: NoteArray, edges: IntArray) -> tuple[FloatArray, IntArray]:
 
 def _fits(weights: FloatArray, bass: int, key: Key) -> FloatArray:
     """Return the score of each chord for the time that the pitch classes sound. [12] -> [72]"""
-    missing = _TONES @ (weights < _SOUNDS)
+    missing = (_TONES & (weights < _SOUNDS)).sum(axis=1)
     fits = 2 * _TONES @ weights - weights.sum() - missing
     is_leading_tone = _IS_DIMINISHED_SEVENTH & ((_ROOTS - key.tonic) % 12 == LEADING_TONE)
     ties = (bass == _ROOTS) + 2 * is_leading_tone

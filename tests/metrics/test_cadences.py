@@ -39,6 +39,8 @@ def degrees(*chords, key=C_MAJOR, beats=None):
         ((F, G, G7, OCTAVE), C_MAJOR, ["IV", "V", "I"]),
         ((F, G7, A_MINOR), C_MAJOR, ["IV", "V", "vi"]),
         ((F, C), C_MAJOR, ["IV", "I"]),
+        (((77, 65, 53, 41), C), C_MAJOR, ["IV", "I"]),  # one tone of a triad
+        (((74, 65, 62, 50), C), C_MAJOR, ["ii", "I"]),
         ((G7, C_MINOR_CHORD), C_MINOR, ["V", "i"]),
         ((G7, C), C_MINOR, ["V", "I"]),
         ((B_DIMINISHED, C), C_MAJOR, ["vii", "I"]),
