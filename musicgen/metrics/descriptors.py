@@ -73,7 +73,7 @@ def grooving_similarity(score: Score) -> float:
     if not len(onset) or num_bars < 2:
         return np.nan
     bar = np.searchsorted(starts, onset, side="right") - 1
-    lengths = np.append(np.diff(starts), starts[-1] - starts[-2])
+    lengths = np.diff(score.bar_lines())
     position = (onset - starts[bar]) * GROOVE_STEPS // lengths[bar]
     begins = np.zeros((num_bars, GROOVE_STEPS), bool)
     begins[bar, np.minimum(position, GROOVE_STEPS - 1)] = True

@@ -14,7 +14,7 @@ from musicgen.metrics.descriptors import (
     muspy_descriptors,
     pitch_class_entropy,
 )
-from musicgen.midi import Score, notes_from
+from musicgen.midi import Score, TimeSignature, notes_from
 from tests.metrics import builders
 
 TPB = 480
@@ -50,6 +50,12 @@ def test_bar_measures_match_their_definitions(rows):
             p = window[window > 0] / max(1, window.sum())
             entropies += [-(p * np.log2(p)).sum()] if len(p) else []
         assert pitch_class_entropy(piano(*rows), length) == pytest.approx(np.mean(entropies))
+
+
+def test_grooving_similarity_of_bars_of_several_lengths():
+    score = piano(*((tick, 60) for tick in (0, BAR // 2, BAR, BAR + BAR // 4)))
+    score.time_signatures = [TimeSignature(0, 4, 4), TimeSignature(BAR, 2, 4)]
+    assert grooving_similarity(score) == 1  # a note at the beginning and in the middle of each
 
 
 def test_undefined_values_are_nan():
