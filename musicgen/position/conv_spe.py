@@ -84,9 +84,11 @@ class ConvSPE(SPE):
             class_z = None if self.class_code is None else self._draw(key, range(1), device)
         else:
             (known, _, class_z, _), epsilon = state, None
-        last = max(int(index.max()), 0)  # negative positions need no code
-        first = int(torch.where(index < 0, last, index).min()) // BLOCK_SIDE
-        end = last // BLOCK_SIDE + 1
+        coded = index
+        if self.class_token:  # tokens without a position need no code
+            coded = torch.where(index < 0, index.max().clamp(min=0), index)
+        first, last = (int(bound) // BLOCK_SIDE for bound in coded.aminmax())
+        end = last + 1
         new = range(known.stop if first in known else first, end)
         blocks = range(first, end) if new else known
         z = self._draw(key, new, device) if new else None

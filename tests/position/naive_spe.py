@@ -84,19 +84,20 @@ def sine(spe: SineSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
 
 def conv(spe: ConvSPE, x: Tensor, noise: NoiseKey, code: int) -> list[Tensor]:
     """q̄ = Φ_q * z and k̄ = Φ_k * z, one filter per head and dimension (eq. 22)."""
+    first = min(int(x.min()) // BLOCK_SIDE, 0)
     num_blocks = -(-(int(x.max()) + spe.filter_length) // BLOCK_SIDE)
     shape = spe.num_heads, spe.width, BLOCK_SIDE, spe.encoded_dim
-    keys = [noise.fold(RandomStream.SPE_CODE, code, block) for block in range(num_blocks)]
+    keys = [noise.fold(RandomStream.SPE_CODE, code, block) for block in range(first, num_blocks)]
     z = torch.cat([key.normal(*shape, device=x.device) for key in keys], dim=2) * spe.code_scale
 
     def filtered(filters: Tensor, x: Tensor) -> Tensor:
         """Return the code at x: filters [H, K, F], x [1|B, L, 1] -> [1|B, L, H, K, R]."""
         weight = filters.flatten(0, 1)[:, None]
         everywhere = F.conv1d(z.flatten(0, 1).movedim(-1, 0), weight, groups=len(weight))
-        at_x: Tensor = everywhere[:, :, x[..., 0]]  # [R, H·K, 1|B, L]
+        at_x: Tensor = everywhere[:, :, x[..., 0] - first * BLOCK_SIDE]  # [R, H·K, 1|B, L]
         return at_x.permute(2, 3, 1, 0).unflatten(2, filters.shape[:2])
 
-    bars = [filtered(phi[code], x.clamp(min=0)) for phi in (spe.filter_q, spe.filter_k)]
+    bars = [filtered(phi[code], x) for phi in (spe.filter_q, spe.filter_k)]
     if spe.class_token:
         own = torch.zeros(()).to(z)
         if spe.class_code is not None:

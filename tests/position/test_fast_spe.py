@@ -53,6 +53,7 @@ CASES = {
     "one token": (LONG, grid(1)),
     "63 tokens": (LONG, grid(63)),
     "1000 tokens": (LONG, grid(1000)),
+    "token before the origin": ({}, grid(150) - 1),
     "image": ({"coordinates": 2}, grid(18, 7)),
     "space": ({"coordinates": 3}, grid(3, 9, 4)),
     "time": ({"coordinates": "time"}, musical()),
