@@ -372,7 +372,8 @@ class _TimesCodes(torch.autograd.Function):
             ctx.grads.get().append((u, grad))
         # A row times the transpose is three times as fast here as a matrix times a column.
         grad_u = _code_products(grad, code.transpose(-1, -2), slots)
-        return grad_u, grad.new_zeros(1, dtype=torch.float32), None, None, None
+        grad_anchor = grad.new_zeros(1, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        return grad_u, grad_anchor, None, None, None
 
 
 def _code_products(x: Tensor, code: Tensor, slots: Tensor | None) -> Tensor:

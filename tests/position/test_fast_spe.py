@@ -213,6 +213,18 @@ def test_parts_of_many_blocks_have_the_codes_of_the_whole(large):
         torch.testing.assert_close(part, whole[:, :, index], atol=1e-5, rtol=0)
 
 
+def test_gradients_reach_queries_after_a_state(large):
+    spe, positions = build("conv"), grid(140)
+    _, state = spe(positions[:, :100], noise=NOISE)
+    q = torch.randn(1, 40, HEADS, WIDTH, requires_grad=True)
+    for end in (120, 140):  # in the same block, and in the next
+        index = positions[:, 100:end]
+        codes = [spe(index, noise=NOISE, state=before)[0][0] for before in (None, state)]
+        outputs = [code.encode(q[:, : end - 100], q[:, : end - 100])[0] for code in codes]
+        grads = [torch.autograd.grad(out.square().sum(), q)[0] for out in outputs]
+        torch.testing.assert_close(*grads)
+
+
 @torch.no_grad()
 def test_a_class_token_needs_no_blocks_of_noise():
     spe = build("conv", class_token=True)
