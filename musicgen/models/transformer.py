@@ -303,9 +303,9 @@ class Transformer(nn.Module):
                 which continue from `state`; other coordinates are computed from whole sequences of
                 ids, with bars of four quarters for tokens without bars.
             key_mask: [B, L], false at padding.
-            noise: noise key of the positional encoding, or what `draw` returned for one. None: in
-                train mode a new key for each call, which continues with `state`, as training on one
-                draw would learn that draw; in evaluation mode a fixed key.
+            noise: noise key of the positional encoding, or what `draw` returned for one. None: the
+                key of `state`; without one a fixed key in evaluation mode, and in train mode a new
+                key for each call, as training on one draw would learn that draw.
             state: what an earlier call returned for the tokens before these.
             return_state: also return the state; else None is returned in its place.
             overwrite: as in `forward_with_state`.
@@ -345,7 +345,7 @@ class Transformer(nn.Module):
         """Return the noise of a call, see `hidden`, and its key; None: the noise was given."""
         if noise is None:
             last = None if state is None else state.key
-            noise = (last or NoiseKey.fresh()) if self.training else NoiseKey((0,))
+            noise = last or (NoiseKey.fresh() if self.training else NoiseKey((0,)))
         if not isinstance(noise, NoiseKey):
             return noise, None
         batch_size = tokens.shape[0]  # len(tokens) would be a constant in an exported graph

@@ -38,15 +38,15 @@ def test_in_evaluation_mode_the_noise_is_that_of_a_fixed_key(position):
     assert torch.equal(model(IDS), model(IDS, noise=NoiseKey((0,))))
 
 
-@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize(("train", "key"), [(True, None), (False, None), (False, NoiseKey((7,)))])
 @pytest.mark.parametrize("position", ENCODINGS)
-def test_parts_of_a_sequence_have_the_same_noise(position, train):
+def test_parts_of_a_sequence_have_the_same_noise(position, train, key):
     model = small(position).train(train)
     torch.manual_seed(3)
     with torch.no_grad():
-        whole, _ = model.forward_with_state(IDS)
+        whole, _ = model.forward_with_state(IDS, noise=key)
         torch.manual_seed(3)
-        logits, state = model.forward_with_state(IDS[:, :60])
+        logits, state = model.forward_with_state(IDS[:, :60], noise=key)
         parts = [logits]
         for part in IDS[:, 60:].split(50, dim=1):
             logits, state = model.forward_with_state(part, state=state.select(torch.arange(2)))
