@@ -207,9 +207,9 @@ def causal_linear_attention(  # noqa: PLR0913
         return_state: also return the sums after these tokens.
         eps: added to the normaliser's magnitude; with `log_features` only where it may vanish.
         backend: `auto` (`causal_product`; on accelerators and in compiled graphs, its products
-            within chunks are in the dtype of autocast), `triton` (one kernel for NVIDIA; features
-            are positive and not encoded), `fla` (NVIDIA; in TF32), or `fast_transformers` (an
-            optional package, without decay).
+            within chunks are in the dtype of autocast unless that is fp16), `triton` (one kernel
+            for NVIDIA; features are positive and not encoded), `fla` (NVIDIA; in TF32), or
+            `fast_transformers` (an optional package, without decay).
 
     Returns:
         The output [B, L, H, V], and the state, or None without `return_state`.
@@ -225,7 +225,8 @@ def causal_linear_attention(  # noqa: PLR0913
     dtype = product_dtype(q.device)
     with torch.autocast(q.device.type, enabled=False):
         q, k, v = at_least_fp32(q, k, v)
-        if q.dtype == torch.float64 or not prefers_large_operations(q.device):
+        narrow = dtype == torch.float16  # sums over tokens exceed its range
+        if q.dtype == torch.float64 or narrow or not prefers_large_operations(q.device):
             dtype = q.dtype
         rate = None if log_decay is None else log_decay.to(q.dtype)
         if not log_features:

@@ -157,6 +157,15 @@ def test_second_derivatives_are_those_of_the_recurrence():
     torch.testing.assert_close(*results, atol=1e-8, rtol=1e-8)
 
 
+def test_sums_over_tokens_do_not_overflow_in_fp16(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    q, k, v = (torch.rand(1, 1500, 1, 64) + 0.5 for _ in range(3))
+    expected, _ = causal_linear_attention(q, k, v)
+    with torch.autocast("cpu", torch.float16):
+        out, _ = causal_linear_attention(q, k, v)
+    torch.testing.assert_close(out.float(), expected, atol=1e-2, rtol=0)
+
+
 def test_a_step_under_autocast_stays_in_fp32():
     q, k, v = (torch.rand(2, 20, 3, 8) for _ in range(3))
     with torch.autocast("cpu", torch.bfloat16):
