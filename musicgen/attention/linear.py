@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from musicgen.attention.backends import select_backend
+from musicgen.attention.backends import BACKENDS, select_backend
 from musicgen.attention.base import Attention, AttentionMask, FeatureMap
 from musicgen.attention.causal_product import LinearState, NormFeatures, normaliser, token_parts
 from musicgen.attention.stabilise import (
@@ -68,6 +68,7 @@ class LinearAttention(Attention):
         check_choice("decay", decay, ("none", "head", "token"))
         # Two forms of the product that earlier versions had, in stored runs.
         self.backend = "auto" if backend in ("batched", "chunked") else backend
+        check_choice("backend", self.backend, BACKENDS)
         with parameter_of("feature_map"):
             self.feature_map = feature_map(dim=encoded_dim, logit_scale=logit_scale)
         self.feature_dim = self.feature_map.feature_dim

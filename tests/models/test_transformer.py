@@ -131,6 +131,9 @@ WRONG = {
     "position.coordinates=.*: expected ": {
         "position": partial(SineSPE, coordinates=["beat", "beat"])
     },
+    "attention.backend=tritn: expected one of auto, triton": {
+        "attention": partial(elu, backend="tritn")
+    },
     "attention.feature_map.num_features=.*: expected ": {"attention": ODD},
     "span.sigma=.*: expected ": {"span": partial(GaussianSpan, training_length=9, sigma=0)},
     "num_heads=3: expected a divisor of attention_dim=7": {"attention_dim": 7},
