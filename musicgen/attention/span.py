@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from musicgen.validation import check_choice, check_float
+from musicgen.validation import check_choice, check_float, check_int
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class GaussianSpan(nn.Module):
         check_float("sigma", sigma, above=0)
         self.mode, self.threshold = mode, threshold
         sizes = [training_length] if isinstance(training_length, int) else list(training_length)
+        for size in sizes:
+            check_int("training_length", size)
         # Saved with the weights, as σ depends on it.
         self.register_buffer("normaliser", torch.tensor(sizes).float().sub(1).clamp(min=1))
         self.num_dims = len(sizes)

@@ -13,6 +13,7 @@ from musicgen.position.base import LayerCode, prefers_large_operations, product_
 from musicgen.position.spe import SPE, Gate, SPECode, times_codes
 from musicgen.position.spe_blockwise import codes_by_blocks, filter_noise, toeplitz
 from musicgen.random import NoiseKey, RandomStream
+from musicgen.validation import check_int
 
 BLOCK_SIDE = 128  # positions in a block of noise, which is a function of its key only
 
@@ -38,6 +39,7 @@ class ConvSPE(SPE):
 
     def __init__(self, *args: int, filter_length: int = 128, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        check_int("filter_length", filter_length)
         if self.num_realizations is None:
             expected = "expected an integer: only sine_spe has an exact limit"
             raise ParameterError("num_realizations", None, expected)

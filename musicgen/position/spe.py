@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from musicgen.position.angles import angles_at
 from musicgen.position.base import LayerCode, PositionalEncoding, Site
 from musicgen.random import NoiseKey, RandomStream
-from musicgen.validation import check_bool
+from musicgen.validation import check_bool, check_int
 
 
 class SPE(PositionalEncoding):
@@ -53,6 +53,7 @@ class SPE(PositionalEncoding):
         super().__init__(*args, **kwargs)
         for name, value in (("gated", gated), ("shared", shared), ("class_token", class_token)):
             check_bool(name, value)
+        check_int("num_realizations", num_realizations, none_means="the limit of sine_spe")
         self.num_realizations, self.class_token = num_realizations, class_token
         self.class_code: nn.Parameter | None = None  # if class tokens have a learned code
         self.num_codes = 1 if shared else self.num_layers

@@ -9,7 +9,7 @@ from torch import nn
 from musicgen.attention import ELU, FAVOR, GaussianSpan, LinearAttention, ReLU, SoftmaxAttention
 from musicgen.errors import UserError
 from musicgen.models import SequenceHead, check_compatible, parameter_count
-from musicgen.position import PermuteFormer, RoPE, SineSPE, Site, TransformerXL
+from musicgen.position import SIREN, ConvSPE, PermuteFormer, RoPE, SineSPE, Site, TransformerXL
 from tests.models.builders import random_tokens, small
 
 # Published for a vocabulary of 333 (Liutkus et al. 2021, music models).
@@ -127,6 +127,16 @@ WRONG = {
         "position": partial(RoPE, normaliser="encoded")
     },
     "norm=batch: expected layer with causal=true": {"norm": "batch"},
+    **{
+        f"position.{name}=0: expected ": {"position": partial(encoding, **{name: 0})}
+        for encoding, name in (
+            (SineSPE, "num_realizations"),
+            (ConvSPE, "filter_length"),
+            (SIREN, "training_length"),
+            (partial(SIREN, training_length=9), "omega"),
+            (partial(SIREN, training_length=9), "omega_first"),
+        )
+    },
     r"head\.pool=class_token: expected last or mean": {"head": ClassTokenHead, "num_outputs": 3},
     "position.coordinates=.*: expected ": {
         "position": partial(SineSPE, coordinates=["beat", "beat"])
@@ -136,6 +146,7 @@ WRONG = {
     },
     "attention.feature_map.num_features=.*: expected ": {"attention": ODD},
     "span.sigma=.*: expected ": {"span": partial(GaussianSpan, training_length=9, sigma=0)},
+    "span.training_length=0: expected ": {"span": partial(GaussianSpan, training_length=[9, 0])},
     "num_heads=3: expected a divisor of attention_dim=7": {"attention_dim": 7},
     "short_conv=": {"short_conv": 1},
     "qk_norm=": {"qk_norm": "yes"},

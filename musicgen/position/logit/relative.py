@@ -20,7 +20,7 @@ from musicgen.errors import ParameterError
 from musicgen.position.absolute import sinusoids
 from musicgen.position.base import Coordinates, LogitTerm, at_least_fp32
 from musicgen.position.logit import LogitEncoding
-from musicgen.validation import check_int
+from musicgen.validation import check_float, check_int
 
 
 class RelativeEncoding(LogitEncoding):
@@ -103,10 +103,14 @@ class SIREN(RelativeEncoding):
     ) -> None:
         super().__init__(*args, coordinates=coordinates, **kwargs)
         check_int("depth", depth, 2)
+        check_float("omega_first", omega_first, above=0)
+        check_float("omega", omega, above=0)
         sizes = [training_length] if isinstance(training_length, int) else list(training_length)
         if len(sizes) != self.num_dims:
             expected = f"expected {self.num_dims}, one number for each of coordinates={coordinates}"
             raise ParameterError("training_length", training_length, expected)
+        for size in sizes:
+            check_int("training_length", size)
         self.omegas = [omega_first, *[omega] * (depth - 2)]
         self.register_buffer("reach", torch.tensor(sizes).float().sub(1).clamp(min=1))
         # Not nn.Linear, whose weights a model initialises in its own way.
