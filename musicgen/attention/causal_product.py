@@ -43,8 +43,11 @@ class LinearState(NamedTuple):
 def normaliser(denominator: Tensor, eps: float | None) -> Tensor:
     """Return the divisor of attention: the sign of `denominator`, its magnitude plus `eps`.
 
-    Without `eps`, zeros become ones, so that a query without keys gets 0 instead of 0 / 0.
+    Zeros become ones, so that a query without keys gets 0 instead of 0 / 0. None: the denominator
+    is at least 0, and tiny ones become 1, too, as their gradients would overflow.
     """
+    if eps is None:
+        return denominator + (denominator < 1e3 * torch.finfo(denominator.dtype).tiny)
     if eps:
         return torch.where(denominator < 0, denominator - eps, denominator + eps)
     return denominator + (denominator == 0)
@@ -69,7 +72,7 @@ def causal_product(
         norm: the normaliser's features; None: q and k.
         log_decay, state, return_state: as in `causal_linear_attention`.
         dtype: of products within chunks.
-        eps: added to the normaliser's magnitude; None: the normaliser is at least 0.
+        eps: see `normaliser`.
     """
     if q.shape[1] <= _PART_LENGTH or prefers_large_operations(q.device):
         return _product(
@@ -126,13 +129,6 @@ def _product(
     return out.flatten(2, 3)[:, :, :length].transpose(1, 2), last if return_state else None
 
 
-def _divisor(denominator: Tensor, eps: float | None) -> Tensor:
-    """Return `normaliser`; without `eps` the denominator is at least 0, and tiny ones become 1."""
-    if eps is None:  # gradients of smaller ones would overflow, and a query without keys gets 0
-        return denominator + (denominator < 1e3 * torch.finfo(denominator.dtype).tiny)
-    return normaliser(denominator, eps)
-
-
 def _weighted_product(
     q: Tensor,
     k: Tensor,
@@ -174,7 +170,7 @@ def _weighted_product(
         norm_from_before = norm_from_before * from_start
     numerator = torch.baddbmm(*(x.flatten(0, 2) for x in (from_before, pairs, v))).view_as(v)
     denominator = norm_pairs.sum(-1, dtype=sum_dtype) + norm_from_before
-    out = (numerator.to(sum_dtype) / _divisor(denominator, eps)[..., None]).to(q.dtype)
+    out = (numerator.to(sum_dtype) / normaliser(denominator, eps)[..., None]).to(q.dtype)
     if not return_state:
         return out, None
     last_kv, last_k = kv_before[:, :, -1], k_before[:, :, -1]
@@ -216,7 +212,7 @@ def _product_on_cpu(
         numerator, _, sums = _ChunkSums.apply(q, k, v, weights, first)
         _, denominator, k_sums = _ChunkSums.apply(*norm, v[..., :0], weights, k_sum)
         kv, k_sum = sums[..., :-1], k_sums[..., 0]
-    divisor = _divisor(denominator, eps)
+    divisor = normaliser(denominator, eps)
     return _Quotient.apply(numerator, divisor[..., None]), LinearState(kv, k_sum)
 
 

@@ -29,6 +29,8 @@ from musicgen.position.base import (
 )
 from musicgen.validation import check_choice
 
+_EPS = 1e-6  # added to the magnitude of a normaliser, which may vanish
+
 
 class LinearAttention(Attention):
     """Linear attention: φ(q)·φ(k) instead of exp(logit_scale q·k) (Katharopoulos et al. 2020).
@@ -187,7 +189,7 @@ def causal_linear_attention(  # noqa: PLR0913
     key_mask: Tensor | None = None,
     state: LinearState | None = None,
     return_state: bool = False,
-    eps: float = 1e-6,
+    eps: float = _EPS,
     backend: str = "auto",
 ) -> tuple[Tensor, LinearState | None]:
     """Return causal linear attention (Katharopoulos et al. 2020, eqs. 8–9), in fp32 or fp64.
@@ -283,7 +285,6 @@ def linear_attention_step(
     *,
     log_decay: Tensor | None = None,
     code: LayerCode | None = None,
-    eps: float = 1e-6,
 ) -> tuple[Tensor, LinearState]:
     """Return the output of one more token, [B, 1, H, V], and the state after it.
 
@@ -294,7 +295,7 @@ def linear_attention_step(
             the state was computed from logarithms.
         state: sums over the tokens before this one.
         log_decay: [H] or [B, 1, H].
-        code, eps: as in `causal_linear_attention`.
+        code: as in `causal_linear_attention`.
     """
     with torch.autocast(q.device.type, enabled=False):
         q, k, v = at_least_fp32(q, k, v)
@@ -307,7 +308,7 @@ def linear_attention_step(
                 q.squeeze(1), k.squeeze(1), rate, log_scale, per_head=code is not None
             )
             q, k = q[:, None], k[:, None]
-            state, eps = state.scaled(factor), eps if may_vanish(code) else 0
+            state = state.scaled(factor)
         elif rate is not None:
             state = state.scaled(rate.exp()[..., None])
         q, k, norm = encode_features(q, k, code)
@@ -316,6 +317,7 @@ def linear_attention_step(
         state = LinearState(kv, state.k + norm_k, log_scale)
         numerator = q.transpose(1, 2) @ state.kv  # [B, H, 1, V]
         denominator = (norm_q * state.k).sum(-1, keepdim=True)
+        eps = _EPS if log_scale is None or may_vanish(code) else None
         out = numerator / normaliser(denominator, eps)[..., None]
         return out.transpose(1, 2), state
 
@@ -328,7 +330,7 @@ def bidirectional_linear_attention(
     log_features: bool = False,
     code: LayerCode | None = None,
     key_mask: Tensor | None = None,
-    eps: float = 1e-6,
+    eps: float | None = _EPS,
 ) -> Tensor:
     """Return bidirectional linear attention, [B, L, H, V].
 
@@ -338,7 +340,7 @@ def bidirectional_linear_attention(
         q, k, v = at_least_fp32(q, k, v)
         if log_features:
             q, k = stabilise_bidirectional(q, k, key_mask, per_head=code is not None)
-            eps = eps if may_vanish(code) else 0
+            eps = eps if may_vanish(code) else None
         elif key_mask is not None:
             k = k * key_mask[:, :, None, None]
         q, k, norm = encode_features(q, k, code)

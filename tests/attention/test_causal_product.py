@@ -15,6 +15,7 @@ from musicgen.attention import (
     LinearState,
     causal_linear_attention,
 )
+from musicgen.attention.causal_product import normaliser
 from musicgen.attention.linear import linear_attention_step
 from musicgen.position import LayerCode, PermuteFormer, Site
 from musicgen.random import NoiseKey
@@ -141,6 +142,12 @@ def test_the_decay_of_the_code_is_added(site):
     expected = recurrence(phi_q, phi_k, v, rates, torch.ones(BATCH, 30), *zeros)[0]
     out, _ = attention(q, k, v, code, AttentionMask(True), token_decay=numbers)
     torch.testing.assert_close(out, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_tiny_normalisers_have_finite_gradients():
+    sums = torch.tensor([0.0, 1e-38, 0.5], requires_grad=True)
+    (1 / normaliser(sums, None)).sum().backward()
+    torch.testing.assert_close(sums.grad, torch.tensor([-1.0, -1.0, -4.0]))
 
 
 def test_second_derivatives_are_those_of_the_recurrence():
