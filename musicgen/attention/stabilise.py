@@ -55,9 +55,7 @@ def stabilise(
     """
     assert state is None or state.log_scale is not None, "a state of plain features"
     before = None if state is None else state.log_scale
-    with torch.no_grad():
-        lowest = None if log_decay is None else _exponents(k, per_head).amin(1)
-    k = _without_masked(k, key_mask)
+    unmasked, k = k, _without_masked(k, key_mask)
     with torch.no_grad():
         exponents = _exponents(k, per_head)
         if prefers_large_operations(k.device):
@@ -73,6 +71,7 @@ def stabilise(
         scale = first if key_mask is None else first.masked_fill(first.isinf(), 0)
         scales = {0: scale}
         if not prefers_large_operations(k.device):
+            lowest = None if log_decay is None else _exponents(unmasked, per_head).amin(1)
             scales = _scales(exponents, scale, lowest, log_decay, state)
         last = [*scales.values()][-1]
         shift = last[:, None]  # [B, 1, H, E|1]
