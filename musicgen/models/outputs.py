@@ -36,9 +36,9 @@ def attention_matrices(
 ) -> Tensor:
     """Return the matrices A of some layers, whose heads return A V of values V.
 
-    For softmax attention and for features that are positive when they are multiplied, each row is a
-    distribution over keys. It is none where an encoding acts on features (`Site.FEATURE`): entries
-    may be negative, and the sum of a row may differ from 1.
+    Each row is a distribution over keys, with two exceptions, both of encodings at `Site.FEATURE`:
+    entries may be negative where the encoding makes features negative (rotations, Householder and
+    Fourier bases), and with the normaliser `unencoded` the sum of a row may differ from 1.
 
     Args:
         model: a Transformer, in evaluation mode.

@@ -8,7 +8,7 @@ import torch
 
 from musicgen.attention import ELU, FAVOR, LinearAttention, SoftmaxAttention
 from musicgen.errors import UserError
-from musicgen.position import RoPE
+from musicgen.position import NoPosition, PermuteFormer, RoPE
 from musicgen.tokenization import REMI
 from musicgen.tokenization.coordinates import Coordinates, match_classes
 from tests.models.builders import random_tokens, small
@@ -30,9 +30,15 @@ def test_hidden_states_begin_with_the_input_of_the_first_layer():
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.layers)
 
 
-@pytest.mark.parametrize("attention", [SoftmaxAttention, linear(), linear(FAVOR)])
-def test_attentions_are_distributions_over_keys(attention):
-    model = small(attention=attention)
+@pytest.mark.parametrize(
+    ("position", "attention"),
+    [
+        *((NoPosition, each) for each in (SoftmaxAttention, linear(), linear(FAVOR))),
+        (PermuteFormer, linear()),  # encodes features, which stay positive
+    ],
+)
+def test_attentions_are_distributions_over_keys(position, attention):
+    model = small(position, attention)
     found = model.attentions(IDS)
     assert found.shape == (2, 2, 3, 9, 9)
     assert found.min() >= 0
