@@ -99,10 +99,11 @@ def find_positions(
     if positions is None and start is None and compute is not None:
         found = np.stack([compute(ids, names) for ids in tokens.cpu().numpy()])
         return torch.from_numpy(found).to(tokens.device)
-    given = 1 if positions is None else positions.shape[-1]
+    given = "none were given, and they are not computed from these tokens; pass positions"
+    if positions is not None:
+        given = f"positions have {positions.shape[-1]}"
     raise UserError(
-        f"the model reads {number} coordinates of each position, {', '.join(names)}, but positions "
-        f"have {given}"
+        f"the model reads {number} coordinates of each position, {', '.join(names)}, but {given}"
     )
 
 

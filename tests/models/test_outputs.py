@@ -90,8 +90,10 @@ def test_coordinates_are_computed_from_ids():
     torch.testing.assert_close(model(ids), expected)
     logits, state = model.forward_with_state(ids)
     torch.testing.assert_close(logits, expected)
-    with pytest.raises(UserError, match="reads 3 coordinates of each position, index, time, bar"):
+    message = "reads 3 coordinates of each position, index, time, bar, but none were given"
+    with pytest.raises(UserError, match=message):
         model.forward_with_state(ids[:, :1], state=state)
-    for given in ({}, {"positions": positions[..., :1]}):
-        with pytest.raises(UserError, match="but positions have 1"):
-            music()(ids, **given)
+    with pytest.raises(UserError, match="but positions have 1"):
+        music()(ids, positions=positions[..., :1])
+    with pytest.raises(UserError, match=r"but none were given, .* pass positions"):
+        music()(ids)
