@@ -79,8 +79,9 @@ class Learnable(PositionalEncoding):
         last -= min(first, 0)
         if last >= len(self.table):
             expected = (
-                f"expected more than position {last}; train with a larger max_length, or with "
-                "an encoding without a limit, such as sine_spe, sinusoidal or none"
+                f"expected {last + 1} or more, one vector per position; train with a larger "
+                "max_length, or with an encoding without a limit, such as sine_spe, sinusoidal or "
+                "none"
             )
             raise ParameterError("max_length", self.max_length, expected)
         return ()

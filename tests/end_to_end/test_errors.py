@@ -80,7 +80,7 @@ ERRORS = {
     ),
     "positions too few": (
         ["train.py", *TINY, "position=learnable", "model.position.max_length=8"],
-        ["max_length=8: expected more than position 63; train with a larger max_length"],
+        ["max_length=8: expected 64 or more, one vector per position; train with a larger"],
     ),
     "folder missing": (
         ["train.py", "data=midi_folder"],

@@ -59,9 +59,7 @@ def test_learnable_adds_its_row_and_ends_at_its_length():
     position = Learnable(**OF_ONE_HEAD, max_length=4)
     out = position.embed(torch.ones(1, 2, 6), torch.tensor([[[3], [0]]]))
     torch.testing.assert_close(out[0], 1 + position.table[[3, 0]])
-    with pytest.raises(
-        UserError, match=r"^max_length=4: expected more than position 4; .*sine_spe"
-    ):
+    with pytest.raises(UserError, match=r"^max_length=4: expected 5 or more, one .*sine_spe"):
         position.draw(NoiseKey((0,)), torch.tensor([[[4]]]), torch.device("cpu"))
 
 

@@ -84,7 +84,7 @@ def test_padding_changes_nothing_and_a_class_token_comes_first(position, attenti
 def test_the_last_position_of_learned_ones_is_the_class_tokens():
     model = classifier(learnable, pool="class_token")
     model(random_tokens(1, 15))
-    with pytest.raises(ParameterError, match="expected more than position 16"):
+    with pytest.raises(ParameterError, match="expected 17 or more"):
         model(random_tokens(1, 16))
 
 
