@@ -55,7 +55,8 @@ def check_compatible(
             f"all keys first. Use attention={_attentions(lambda a: a.supports_span)}, or span=none"
         )
     common = encoding.sites & kind.accepts
-    if not _fit(encoding, kind):
+    decays = encoding.decays and causal and settings.get("decay", True)
+    if not common or (decays and not kind.supports_decay):
         acts_on = " or ".join(_ACTS_ON[site] for site in _PREFERENCE if site in encoding.sites)
         reason = f"acts on {acts_on}, which attention={name} does not form"
         if common:
@@ -70,8 +71,7 @@ def check_compatible(
     sites = [site for site in preference if site in common]
     chosen, normaliser = settings.get("site"), settings.get("normaliser")
     if chosen not in (None, *sites):
-        names = " or ".join(site for site in _PREFERENCE if site in common)
-        expected = f"expected {names} with attention={name}"
+        expected = f"expected {' or '.join(sites)} with attention={name}"
         if others := _attentions(lambda a: chosen in a.accepts):
             expected += f", or attention={others}"
         raise ParameterError("position.site", chosen, expected)

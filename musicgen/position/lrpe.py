@@ -233,7 +233,7 @@ class PermuteFormer(PermutationLRPE):
     The paper encodes queries by (r P_π)^s and keys by (r⁻¹ P_π)^s, which weights the pair (n, m)
     of tokens by r^(n − m). Here the causal product applies r^(n − m), where it cannot overflow.
     Head h has r = sigmoid(2 + 3h/H), as in the paper's language models. n − m is always a number of
-    tokens. Softmax attention has no decay; use `PermutationLRPE` with the identity basis there.
+    tokens. Causal softmax attention has no decay, so that `decay` must be False there.
 
     Args:
         decay: False sets r = 1. Bidirectional attention never decays.

@@ -39,6 +39,14 @@ def test_encodings_act_at_their_usual_site_or_the_chosen_one(position):
     assert check_compatible(partial(position, site=None), favor) == Site.QUERY_KEY
 
 
+def test_a_decay_that_is_not_applied_does_not_matter():
+    without = partial(PermuteFormer, decay=False)
+    assert check_compatible(without, SoftmaxAttention) == Site.QUERY_KEY
+    assert check_compatible(PermuteFormer, SoftmaxAttention, causal=False) == Site.QUERY_KEY
+    with pytest.raises(UserError, match=r"position=permute has a decay, .* attention=elu"):
+        check_compatible(PermuteFormer, SoftmaxAttention)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize(("norm_first", "activation"), [(False, "relu"), (True, "gelu")])
 def test_layers_equal_torchs(norm_first, activation):
