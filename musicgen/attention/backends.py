@@ -123,7 +123,7 @@ def _fused(*args: Any, **options: Any) -> tuple[Tensor, LinearState]:
 fla = partial(_normalised, _simple_gla)
 BACKENDS: dict[str, Backend] = {
     "auto": causal_product,
-    # `auto` takes it on GPUs once it is measured on one, and faster.
+    # Not what `auto` takes: its speed on a GPU is not measured yet.
     "triton": _fused,
     "fast_transformers": partial(_normalised, _causal_dot_product),
     "fla": fla,

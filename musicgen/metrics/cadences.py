@@ -134,7 +134,7 @@ def _beats(score: Score) -> IntArray:
         number, length = beats_in_bar(signature), score.bar_ticks(signature)
         ticks += [line + beat * length // number for beat in range(number)]
         end = line + length
-    return np.unique([*ticks, end])  # a beat of less than a tick is none
+    return np.unique([*ticks, end])  # beats shorter than a tick are merged
 
 
 def _sounding(notes: NoteArray, edges: IntArray) -> tuple[FloatArray, IntArray]:
@@ -162,7 +162,7 @@ def _fits(weights: FloatArray, bass: int, key: Key) -> FloatArray:
 
 
 def phrase_start(score: Score) -> int:
-    """Return the first bar that a piece's phrases are counted from, behind its pickup.
+    """Return the first bar that a piece's phrases are counted from, after its pickup.
 
     A pickup begins in the second half of its bar.
     """

@@ -83,7 +83,7 @@ def position_kernels(
 
     - SPE: the expected P_d, with the gate of the layer.
     - LRPE, RoPE, PermuteFormer: the diagonal of W_τ.
-    - SIREN, Transformer-XL: P_τ, and the bias v·P_τ, scaled like the logits.
+    - SIREN, Transformer-XL: P_τ, and the bias v·P_τ, scaled like the logits. ALiBi: its bias only.
     - Sinusoidal: the products of two encodings.
     - Span: its Gaussian, 0 outside of the window. Decay: γ^|τ|.
 

@@ -211,7 +211,7 @@ def _gated(
     return z, (epsilon * constant[..., None]).to(dtype)
 
 
-# Of layers to the gradient of a code, the sum of u gᵀ: u [B, L, H, K] and g [B, L, H, R] per layer.
+# A layer's contribution (u, g) to the gradient of a code, Σ u gᵀ: u [B, L, H, K], g [B, L, H, R].
 Contributions = PassLocal[list[tuple[Tensor, Tensor]]]
 
 
