@@ -257,7 +257,7 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
         cache = Path(_CACHE)
     if "corpora" in settings:  # of a songbook
         settings["corpora"] = {
-            name: _open_part(part, Path(settings["root"]))
+            name: _open_part(name, part, Path(settings["root"]))
             for name, part in settings["corpora"].items()
         }
     with parameter_of("data"):
@@ -266,12 +266,13 @@ def open_training_data(model: MusicModel, root: str | Path | None = None) -> Enc
     return EncodedCorpus.of(corpus, model.tokenizer, loader | here)
 
 
-def _open_part(settings: Mapping[str, Any], folder: Path) -> Corpus:
-    """Return one of the corpora of the songbook in a folder."""
+def _open_part(name: str, settings: Mapping[str, Any], folder: Path) -> Corpus:
+    """Return one of the corpora of the songbook in a folder, by its name there."""
+    is_composed = issubclass(get_class(settings["_target_"]), ComposedCorpus)
     # A published model has no paths, but the address of the repository to clone.
-    root = settings.get("source", "composed").rpartition("/")[2]
+    root = settings.get("source", "composed" if is_composed else name).rpartition("/")[2]
     settings = {"root": root, **settings}
-    if issubclass(get_class(settings["_target_"]), ComposedCorpus):
+    if is_composed:
         _check_composed(folder / settings["root"])
     return _build_corpus(settings)
 

@@ -75,8 +75,13 @@ def test_the_corpora_of_a_songbook_are_found_and_nothing_is_composed_elsewhere(h
         open_training_data(model)
     for each in settings.values():  # a published model has no paths
         del each["root"]
+    # A part without an address has the folder of its name.
+    midi = {"_target_": "musicgen.data.corpora.MidiFolder", "group": None, "exclude": None}
+    settings["own"] = midi
+    model.content.config["data"]["weights"]["own"] = 1
     published = open_training_data(model).corpus.corpora
-    assert [x.root for x in published.values()] == [x.root for x in corpora.values()]
+    roots = [*(corpus.root for corpus in corpora.values()), here / "music/own"]
+    assert [corpus.root for corpus in published.values()] == roots
 
 
 def test_no_file_is_read_that_a_checkpoint_names(here, config):
