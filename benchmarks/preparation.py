@@ -1,9 +1,10 @@
 """Compare how many files per second we and MidiTok encode, of POP909 and of multi-track files.
 
-MidiTok is configured to make the same tokens: REMI with chords, tempi, 16 positions a bar, 24
-velocities. Both sides read the same MIDI files in the same number of processes; the time to start
-the processes does not count. Ours includes the report, the search for duplicates and the cache. Of
-POP909, reading and encoding are also measured alone, in CPU time.
+MidiTok is configured to make the same tokens, REMI with tempi, 16 positions a bar and 24
+velocities, and finds no chords; of multi-track files ours are those of Groove2Groove. Both sides
+read the same MIDI files in the same number of processes; the time to start the processes does not
+count. Ours includes the report, the search for duplicates and the cache. Of POP909, reading and
+encoding are also measured alone, in CPU time.
 
     python -m benchmarks.preparation --root POP909 [--multitrack FOLDER] [--processes 2]
 """
@@ -47,18 +48,15 @@ class Files(Corpus):
 
 
 def miditok_of(kind: str) -> Any:
-    """Return MidiTok's REMI: one piano with chords, or many tracks with their programs."""
+    """Return MidiTok's REMI: one piano with tempi, or many tracks with their programs."""
     import miditok
 
     config = miditok.TokenizerConfig(
         beat_res={(0, 4): 4},
         num_velocities=24,
-        use_chords=kind == "piano",
         use_tempos=kind == "piano",
         use_programs=True,
         one_token_stream_for_programs=True,
-        chord_tokens_with_root_note=True,
-        chord_unknown=None,
     )
     return miditok.REMI(config)
 
@@ -83,7 +81,7 @@ def run(side: str, files: list[Path], processes: int) -> dict[str, float]:
             tokens = sum(pool.map(function, files, chunksize=8))
             seconds = time.perf_counter() - began
     else:
-        tokenizer = REMI() if kind == "piano" else Groove2Groove()
+        tokenizer = REMI(chords=False) if kind == "piano" else Groove2Groove()
         with tempfile.TemporaryDirectory() as folder:
             settings: dict[str, Any] = {"chords": "markers", "prepare_workers": processes}
 
@@ -107,8 +105,8 @@ def reading(files: list[Path]) -> tuple[Run, Run]:
 
 
 def encoding(files: list[Path]) -> tuple[Run, Run]:
-    """Return runs of our REMI with chords and of MidiTok's."""
-    ours, theirs = REMI(), miditok_of("piano")
+    """Return runs of our REMI without chords and of MidiTok's."""
+    ours, theirs = REMI(chords=False), miditok_of("piano")
     return (
         lambda: [ours.encode(read(path)) for path in files],
         lambda: [encode_by_miditok(path, theirs) for path in files],

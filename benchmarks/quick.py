@@ -129,7 +129,7 @@ def main() -> None:
     with songs(args.root) as (folder, files):
         parts: dict[str, Callable[[], tuple[Run, Run]]] = {
             "reading / symusic": partial(reading, files),
-            "encoding with chords / MidiTok": partial(encoding, files),
+            "encoding / MidiTok": partial(encoding, files),
             "loading / matrix products": partial(loading, folder),
             "training step / matrix products": training_step,
             "causal product / SDPA": causal_product,
@@ -137,7 +137,7 @@ def main() -> None:
         }
         if find_spec("miditok") is None:
             print("MidiTok is not installed: encoding is left out (pip install miditok)")
-            parts.pop("encoding with chords / MidiTok")
+            parts.pop("encoding / MidiTok")
         for name, prepare in parts.items():
             ours, theirs = prepare()
             times = measure.interleaved({"a": ours, "b": theirs}, 5, clock=time.process_time)
