@@ -74,7 +74,8 @@ class FixedKey(Constraint):
         self._others = ~grammar.of_families("Key")  # [V]
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray:
-        return (state.key < 0)[:, None] | self._others
+        fixed = state.key >= 0
+        return self._others if fixed.all() else ~fixed[:, None] | self._others
 
 
 class SongBeginning(Constraint):

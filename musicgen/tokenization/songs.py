@@ -177,15 +177,15 @@ class Songs(PartOrders):
             own.append(LowestPitches(grammar, self.lowest_pitches))
         if max_notes := request.sampling.max_notes:
             own.append(MaxNotesOfParts(grammar, notes_of_each(grammar, max_notes), targets))
-        tempo = request.piece.tempo
-        index = (
-            None
-            if tempo is None
-            else int(nearest_bin(np.array([tempo]), self.tempi, by_ratio=True)[0])
-        )
+        tempo = None
+        if request.piece.tempo is not None:
+            asked_tempo = np.array([request.piece.tempo])
+            tempo = int(nearest_bin(asked_tempo, self.tempi, by_ratio=True)[0])
         tonic = tonic_index(request.piece.tonic) if self.chords else None
         if not is_whole:
-            own += [FixedKey(grammar), SongBeginning(grammar, index, tonic)]
+            own.append(FixedKey(grammar))
+        if tempo is not None or tonic is not None:
+            own.append(SongBeginning(grammar, tempo, tonic))
         if self.phrases and not is_whole:
             own.append(PlannedEnds(grammar, [request.planned_ends(prompt) for prompt in prompts]))
         return bar_constraints(self, grammar, request, prompts, own, targets)
