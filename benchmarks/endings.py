@@ -75,8 +75,7 @@ def ends_on_tonic(score: Score, key: Key | None) -> bool:
     ends = notes["onset"] + notes["duration"]
     triad = {key.tonic, (key.tonic + (4 if key.major else 3)) % 12, (key.tonic + 7) % 12}
     last = set((notes["pitch"][ends >= ends.max() - score.ticks_per_beat // 8] % 12).tolist())
-    of_bar = notes["pitch"][notes["onset"] >= ends.max() - 4 * score.ticks_per_beat] % 12
-    return last <= triad and key.tonic in of_bar
+    return last <= triad and key.tonic in last_bar(score)["pitch"] % 12
 
 
 def last_bar(score: Score) -> NoteArray:

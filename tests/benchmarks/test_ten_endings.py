@@ -1,8 +1,9 @@
 """The ends of pieces, as notes."""
 
+from benchmarks.endings import ends_on_tonic
 from benchmarks.measure import song_title
 from benchmarks.ten_endings import end_of, note_name
-from musicgen.midi import Score, Track
+from musicgen.midi import Score, TimeSignature, Track
 from musicgen.midi.key import Key, spelling
 from musicgen.midi.score import notes_from
 
@@ -23,6 +24,17 @@ def test_the_end_of_a_piece_as_notes():
         "last note": 3.0,
         "dominant to tonic": True,
     }
+
+
+def test_the_tonic_of_the_last_bar_alone_makes_an_end_on_the_tonic():
+    def waltz(*pitches):
+        rows = [(12 * i, 12, pitch, 80) for i, pitch in enumerate(pitches)]
+        tracks = [Track("Piano", notes=notes_from(rows))]
+        return Score(12, tracks, time_signatures=[TimeSignature(0, 3, 4)])
+
+    in_c = Key(0, major=True)
+    assert ends_on_tonic(waltz(67, 65, 62, 60, 67, 64), in_c)
+    assert not ends_on_tonic(waltz(67, 62, 60, 67, 67, 64), in_c)
 
 
 def test_notes_are_spelled_in_their_key():
