@@ -42,7 +42,8 @@ def opened(file: Path, width: int = 1280, colours: str = "light") -> Iterator[An
 def wait_until(tab: Any, condition: Callable[[], object]) -> None:
     """Wait for what a page's worker does; `tab.wait_for_function` may not run code in our pages."""
     deadline = time.monotonic() + 20
-    while not condition() and time.monotonic() < deadline:
+    while not condition():
+        assert time.monotonic() < deadline, "the page has not done it within 20 s"
         tab.wait_for_timeout(50)
 
 
