@@ -123,3 +123,21 @@ def test_lagged_vectors_are_those_of_earlier_tokens(lag):
 def test_places_in_a_cycle_are_the_index_modulo_its_length():
     positions = torch.tensor([[[0, 9], [4, 9], [7, 9]]])  # the first column is the index
     assert CycleEmbedding(3, 5).read(positions, None).tolist() == [[0, 1, 1]]
+
+
+@torch.no_grad()
+def test_dropout_acts_on_the_embedding_and_on_both_branches_of_a_layer():
+    model = build(norm_first=True, dropout=0.5)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    torch.testing.assert_close(model.hidden(TOKENS)[0], model.hidden(TOKENS)[0])
+    model.train().dropout.p = 0.0
+    widths: list[int] = []
+    for layer in model.layers:
+        layer.dropout.p = 1.0
+        layer.dropout.register_forward_hook(lambda _, args, out: widths.append(args[0].shape[-1]))
+    embedded = model.embedding(TOKENS) * model.embedding_scale
+    torch.testing.assert_close(model.hidden(TOKENS)[0], model.norm(embedded))
+    assert widths == 2 * [DIM, SIZES["ff_dim"], DIM]
+    model.dropout.p = 1.0
+    torch.testing.assert_close(model.hidden(TOKENS)[0], model.norm(torch.zeros_like(embedded)))

@@ -26,14 +26,26 @@ def of_sinusoids(n: Tensor) -> tuple[Tensor, Tensor]:
     return Sinusoidal(1, 2, 32, 64).embed(zeros, n[None])[0], expected
 
 
-def of_rope(n: Tensor) -> tuple[Tensor, Tensor]:
-    """Su et al. 2021, eq. 15: rotations of adjacent pairs by θ_i = 10000^(−2(i − 1)/d)."""
-    x = torch.randn(1, len(n), 2, 16)
-    code = RoPE(**SIZES)(n[None])[0][0]
-    rotation = torch.polar(torch.ones(()).double(), n.double() * geometric(16))
+def rotated(encoding: RoPE, positions: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotate adjacent pairs of features by an encoding, and by angles [L, pairs]."""
+    x = torch.randn(1, len(positions), 2, 16)
+    code = encoding(positions[None])[0][0]
+    rotation = torch.polar(torch.ones(()).double(), angle)
     pairs = torch.view_as_complex(x.double().unflatten(-1, (-1, 2)))
     expected = torch.view_as_real(pairs * rotation[:, None]).flatten(-2)
     return code.encode(x, x)[0], expected
+
+
+def of_rope(n: Tensor) -> tuple[Tensor, Tensor]:
+    """Su et al. 2021, eq. 15: rotations of adjacent pairs by θ_i = 10000^(−2(i − 1)/d)."""
+    return rotated(RoPE(**SIZES), n, n.double() * geometric(16))
+
+
+def of_rope_in_a_plane(n: Tensor) -> tuple[Tensor, Tensor]:
+    """Pairs turn by x, y, x, y, …: each coordinate has the frequencies of half the width."""
+    places = torch.cat((n, n + 50), dim=1)
+    angle = places[:, None].double() * geometric(8)[:, None]  # [L, frequency, coordinate]
+    return rotated(RoPE(**SIZES, coordinates=2), places, angle.flatten(1))
 
 
 def of_lrpe(cls):
@@ -59,6 +71,7 @@ def of_sine_spe(n: Tensor) -> tuple[Tensor, Tensor]:
 ENCODINGS = {
     "sinusoidal": of_sinusoids,
     "rope": of_rope,
+    "rope in a plane": of_rope_in_a_plane,
     "lrpe_unitary": of_lrpe(UnitaryLRPE),
     "lrpe_orthogonal": of_lrpe(OrthogonalLRPE),
     "sine_spe": of_sine_spe,
