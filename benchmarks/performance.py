@@ -8,7 +8,7 @@ grid of sixteenths, played like the prompt (`Performance`); `flat`, these notes 
 prompt's median velocity. Each way is compared with the original:
 
 - velocity: Wasserstein distance of the velocities; by beat: mean difference of the mean velocity at
-  each beat of the bar; level: difference of the mean velocities;
+  each beat of the bar;
 - deviation: the same of onsets from the grid, in thousandths of a quarter; by sixteenth of the bar;
 - articulation: Wasserstein distance of the played length over the length on the grid.
 
@@ -136,11 +136,9 @@ def on_grid(score: Score, notes: Played) -> Score:
 
 def differences(played: Played, original: Played) -> dict[str, float]:
     """Return how unlike two ways of playing are, see the top of this file."""
-    level = abs(played["velocity"].mean() - original["velocity"].mean())
     return {
         "velocity": wasserstein_distance(played["velocity"], original["velocity"]),
         "velocity by beat": profile_difference(played, original, "velocity", 1),
-        "velocity level": float(level),
         "deviation": 1000 * wasserstein_distance(played["deviation"], original["deviation"]),
         "deviation by sixteenth": 1000 * profile_difference(played, original, "deviation", 4),
         "articulation": wasserstein_distance(played["articulation"], original["articulation"]),

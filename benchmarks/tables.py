@@ -262,11 +262,11 @@ def kinds_of_music(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 
 def tunes(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """MEASURE | …, then LABEL | KIND [| SETTING]: those of continuations, and of the originals."""
+    """MEASURE | …, then LABEL | KIND: those of continuations, and of the originals."""
     measures, *lines = lines
     table = []
-    for label, kind, *setting in lines:
-        found = result("tunes")["kinds"][kind]["".join(setting) or "all"]
+    for label, kind in lines:
+        found = result("tunes")["kinds"][kind]["all"]
         line = {"generated (originals)": f"{label} ({found['pieces']})"}
         for name in measures:
             values = [found[side][name] for side in ("generated", "originals")]

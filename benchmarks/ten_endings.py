@@ -1,10 +1,9 @@
 """Write down how ten songs end: python -m benchmarks.ten_endings LIEDER
 
-The songs are the first ones that benchmarks.tunes continues by songs-small with its default
-settings, after 8 bars by 16 that end (`ending=close`), and the continuations their first samples;
-none is chosen. The ends of the originals are those of the whole songs.
-Harmonies and leading parts are read as by evaluate.py (`metrics=cadences`); the bass is the lowest
-note of a harmony.
+The songs are the first ones that benchmarks.tunes continues by songs-small, after 8 bars by 16 that
+end (`ending=close`), and the continuations their first samples; none is chosen. The ends of the
+originals are those of the whole songs. Harmonies and leading parts are read as by evaluate.py
+(`metrics=cadences`); the bass is the lowest note of a harmony.
 """
 
 import argparse

@@ -12,17 +12,15 @@ songs-small.
 
 The measures are those of evaluate.py (`metrics=[melody,cadences]`). The originals' bars are those
 after the prompt, but their ends are those of the whole pieces. The value of a piece is the mean
-over its samples. `last_note` is the median over pieces. The first --settings songs are also
-continued with other sampling (`SETTINGS`). Continuations stay in --out.
+over its samples. `last_note` is the median over pieces. Continuations stay in --out.
 """
 
 import argparse
 import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -48,15 +46,6 @@ CORPORA = {"songs": "openscore_lieder", "piano": "polish_piano"}
 MODELS = {"chorales": "bach-chorales", "bands": "groove-small"}
 LENGTHS = {"chorales": (4, 8)}  # bars of the prompt and of the continuation
 SIDES = ("generated", "originals")
-# Other sampling than the default, of the kinds in which it was tried.
-SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
-    "songs": {
-        "top_p=1 variation=null": {"top_p": 1.0, "variation": None},
-        "variation=null": {"variation": None},
-        "top_p=1": {"top_p": 1.0},
-        "lag_bias=[]": {"lag_bias": []},
-    },
-}
 Reader = partial[Score]
 Values = dict[str, float]
 
@@ -66,45 +55,27 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", help="KIND=FOLDER", metavar="KIND=FOLDER")
     parser.add_argument("--pieces", type=int, default=16, help="of each kind")
     parser.add_argument("--samples", type=int, default=2)
-    parser.add_argument("--settings", type=int, default=0, help="pieces for other sampling")
     parser.add_argument("--out", type=Path, default=Path("outputs/tunes"))
     args = parser.parse_args()
     for each in args.kinds:
         kind, _, folder = each.partition("=")
         pieces = continued(args, kind, Path(folder), args.pieces)
-        store(kind, "all", pieces, args.samples)
-        some = pieces[: args.settings * args.samples]
-        for name, options in SETTINGS.get(kind, {}).items() if some else ():
-            store(kind, "default", some, args.samples)
-            new = continued(args, kind, Path(folder), args.settings, name, options)
-            store(kind, name, new, args.samples)
+        store(kind, pieces, args.samples)
 
 
-def store(kind: str, name: str, pieces: Sequence[Continuation], samples: int) -> None:
-    """Measure the continuations of a kind by some sampling, and add them to the results."""
+def store(kind: str, pieces: Sequence[Continuation], samples: int) -> None:
+    """Measure the continuations of a kind, and add them to the results."""
     values = {"pieces": len(pieces) // samples, **summary(pieces)}
-    print(kind, name, values, flush=True)
+    print(kind, values, flush=True)
     path = measure.RESULTS / "tunes.json"
     found = read_json(path)["kinds"] if path.is_file() else {}
-    found.setdefault(kind, {})[name] = values
+    found[kind] = {"all": values}
     measure.write_results(__file__, {"kinds": found}, argparse.Namespace(device="cpu"))
 
 
-def continued(
-    args: argparse.Namespace,
-    kind: str,
-    folder: Path,
-    number: int,
-    name: str = "default",
-    options: Mapping[str, Any] = MappingProxyType({}),
-) -> list[Continuation]:
-    """Return --samples continuations of some pieces in turn, from --out if they are there.
-
-    Args:
-        number: how many pieces.
-        name, options: of the sampling.
-    """
-    path = args.out / f"{kind} {name} {number} by {args.samples}.pickle"
+def continued(args: argparse.Namespace, kind: str, folder: Path, number: int) -> list[Continuation]:
+    """Return --samples continuations of `number` pieces in turn, from --out if they are there."""
+    path = args.out / f"{kind} default {number} by {args.samples}.pickle"
     if not path.is_file():
         prompt_bars, bars = LENGTHS.get(kind, (8, 16))
         model = musicgen.load(MODELS.get(kind, "songs-small"))
@@ -116,7 +87,6 @@ def continued(
             num_samples=args.samples,
             performance="none",
             seed=0,
-            **options,
         )
         write_bytes(path, pickle.dumps(done))
     pieces: list[Continuation] = pickle.loads(path.read_bytes())

@@ -1,16 +1,12 @@
-"""Stored results: where benchmarks write them, and the intervals that they have."""
+"""Intervals of stored results."""
 
 import math
 
 import pytest
 from scipy.stats import t
 
-from benchmarks import measure, page
+from benchmarks import measure
 from musicgen.files import read_csv
-
-
-def test_the_page_is_measured_into_the_folder_of_all_results():
-    assert page.RESULTS is measure.RESULTS
 
 
 def test_intervals_of_small_models_are_those_of_their_stored_means():
