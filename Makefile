@@ -55,6 +55,7 @@ page: $(STAMP) ## Write a run as one HTML file that composes: make page FROM=out
 
 pretrained: $(STAMP) ## Train, export and measure groove-small (hours): make pretrained BANDS=folder of bands by others
 	$(RUN) -m benchmarks.pretrained --bands "$(or $(BANDS),$(error give BANDS=FOLDER))"
+	$(RUN) -m benchmarks.tables
 
 table: $(STAMP) ## Print published figures and those of your runs: make table PAPER=spe2021 (lrpe2023, alfons2022)
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))

@@ -23,13 +23,13 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from benchmarks.measure import RESULTS, ROOT
 from musicgen.data.corpora import BachChorales, JSBChorales
 from musicgen.data.corpora.chorales import four_voices
 from musicgen.errors import UserError
 from musicgen.files import write_text
 from musicgen.midi import Score, find_music, read
 
-ROOT = Path(__file__).parents[1]
 SAME, LENGTH = 0.3, 8
 
 
@@ -123,8 +123,7 @@ def main(jsb_path: str) -> None:
     text = {split: " ".join(names) for split, names in splits.items()}
     package = ROOT / "musicgen/data/corpora/bach_chorales.json"
     write_text(package, json.dumps(text, indent=1) + "\n")
-    results = ROOT / "benchmarks/results/chorale_split.json"
-    write_text(results, json.dumps(result, indent=1) + "\n")
+    write_text(RESULTS / "chorale_split.json", json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import musicgen
-from benchmarks import measure, tables
+from benchmarks import measure
 from benchmarks.decoding import state_bytes
 from benchmarks.decoding_engines import advance, generation
 from musicgen.attention import ELU, FAVOR, LinearAttention
@@ -210,7 +210,6 @@ def main() -> None:
         what = f"{NUM_STEPS} decoding steps after {FAR:,} tokens / after {LENGTH:,}"
         found.append(measure.compare(what, times["far"], times["near"], "s", "≤ 1.05"))
     measure.save_results(__file__, found, args)
-    tables.main()
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--pop909", type=Path)
     args = parser.parse_args()
-    rows = read_json(measure.RESULTS / "losses.json")["rows"]
+    path = measure.RESULTS / "losses.json"
+    rows = read_json(path)["rows"] if path.is_file() else []
     for name in args.models:
         model, pieces = musicgen.load(name), defaultdict[str, list[tuple[float, int]]](list)
         for corpus, tokens in validation_pieces(args.run):

@@ -25,7 +25,7 @@ import numpy as np
 from omegaconf import OmegaConf
 
 import musicgen
-from benchmarks import measure, tables
+from benchmarks import measure
 from musicgen.checkpoints import CONTENT_KEY, load_initial
 from musicgen.checkpoints.storage import CONFIG
 from musicgen.composer import compose_corpus
@@ -60,7 +60,6 @@ def main() -> None:
         model.save_pretrained(PRETRAINED / args.model, dtype="float16")
     if args.model == GROOVE:
         store(list(rows(args)))
-        tables.main()
 
 
 def trained(name: str, out: Path, more: Sequence[str] = ()) -> Path:
