@@ -7,8 +7,9 @@ FAST := $(addprefix tests/,attention checkpoints cli composer metrics midi model
 # Some machines tell Python not to keep compiled modules. Every process would then compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span
-.PHONY: help setup demo test test-fast test-plugins test-triton coverage export page pretrained table bench bench-quick bench-gpu docs check-docs lint clean
+BENCHMARKS := training_step causal_product performer_pytorch decoding decoding_engines lrpe span \
+  copy_head exact_spe loader muon spe_gradients
+.PHONY: help setup demo test test-fast test-plugins test-triton coverage export page pretrained table bench bench-quick docs check-docs lint clean
 
 help: ## Print this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
@@ -61,14 +62,11 @@ table: $(STAMP) ## Print published figures and those of your runs: make table PA
 	$(RUN) -m benchmarks.published $(or $(PAPER),$(error give PAPER=spe2021, lrpe2023 or alfons2022))
 
 bench: $(STAMP) ## Measure speed and memory; write benchmarks/results/ and the tables of the pages
-	for name in $(BENCHMARKS) exact_spe loader; do $(RUN) -m benchmarks.$$name || exit 1; done
+	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name || exit 1; done
 	$(RUN) -m benchmarks.tables
 
 bench-quick: $(STAMP) ## Compare the speed of six parts with the recorded one, in a minute
 	$(RUN) -m benchmarks.quick
-
-bench-gpu: $(STAMP) ## Run the benchmarks on an NVIDIA GPU, in bf16
-	for name in $(BENCHMARKS); do $(RUN) -m benchmarks.$$name --device cuda || exit 1; done
 
 docs: $(STAMP) ## Build the pages of docs/ with a reference of every setting: docs/_build/html
 	$(RUN) -m sphinx -q -W --keep-going docs docs/_build/html

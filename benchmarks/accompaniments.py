@@ -46,7 +46,7 @@ def main() -> None:
     for name, has_figure in ("with the figure", True), ("without it", False):
         results[name] = shares(accompanied(model, songs, args.samples, has_figure=has_figure))
     print(results)
-    measure.write_results(__file__, results, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, results)
 
 
 def first_bars(model: MusicModel, score: Score) -> Parts | None:

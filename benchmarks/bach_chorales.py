@@ -38,7 +38,7 @@ def main() -> None:
     if not args.measure:
         run("-m", "musicgen.pretrained", trained(FOLDER.name, args.out), FOLDER)
     rows = [*losses(args.out), *writing(args.out, args.prompts)]
-    measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"rows": rows})
 
 
 def losses(out: Path) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Train the network of `musicgen.plugins.beats.network` on random performances; write its weights.
 
-    python -m benchmarks.beat_network CLONES --minutes 60 --out musicgen/midi/beat_network.npz
+    python -m benchmarks.beat_network CLONES --minutes 60 --out musicgen/plugins/beats/beat_network.npz
 
 CLONES is the folder of the three corpora of `data=songbook`. It learns from music that may be
 published: these printed songs and piano pieces, and pieces by the project's composer, performed as

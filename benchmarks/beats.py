@@ -173,7 +173,6 @@ def main() -> None:
     parser.add_argument("--lieder", type=Path)
     parser.add_argument("--metronomic", type=Path)
     parser.add_argument("--files", type=int, default=500, help="metronomic files")
-    parser.set_defaults(device="cpu")
     args = parser.parse_args()
     content: dict[str, Any] = {}
     if args.pop909:
@@ -187,7 +186,7 @@ def main() -> None:
         content["metronomic"] = changed_files(args.metronomic, args.files)
     for name, values in content.items():
         print(name, values)
-    measure.write_results("beats", content, args)
+    measure.write_results("beats", content)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def make_step(side: str, length: int, device: str) -> Callable[[], None]:
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, rounds=9)
+    args = measure.arguments(__doc__, device="cpu", rounds=9)
     cuda = args.device == "cuda"
     # The two sides of each ratio, and its targets at the lengths.
     pairs = [("softmax", "ours", ("—", "—"))]
@@ -66,7 +66,7 @@ def main() -> None:
         times = measure.interleaved(runs, args.rounds, args.device)
         for a, b, limits in pairs:
             rows.append(measure.compare(f"{a} / {b} at {n}", times[a], times[b], "s", limits[i]))
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows, args.device)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def state_bytes(state: Any) -> int:
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, layers=24, length=8192)
+    args = measure.arguments(__doc__, device="cpu", layers=24, length=8192)
     if args.side:
         if args.side == PUBLISHED:
             print(json.dumps(passes(args.side, args.layers, args.device)))
@@ -142,7 +142,7 @@ def main() -> None:
             (f"peak memory at {last} / at 96", "grown memory", "memory", "GB", "1"),
         )
     ]
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows, args.device)
 
 
 if __name__ == "__main__":

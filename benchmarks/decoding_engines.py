@@ -111,7 +111,7 @@ def with_products(args: Namespace, clock: Callable[[], float]) -> list[dict[str,
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, layers=24, rounds=20, steps=40)
+    args = measure.arguments(__doc__, device="cpu", layers=24, rounds=20, steps=40)
     torch.set_num_threads(1)
     rows, clock = [], measure.cpu_clock(args.device)
     cuda = args.device == "cuda"
@@ -130,7 +130,7 @@ def main() -> None:
             print(what, 1 / statistics.median(eager), 1 / statistics.median(quick))
     if not cuda:
         rows += with_products(args, clock)
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows, args.device)
 
 
 if __name__ == "__main__":

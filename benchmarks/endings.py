@@ -52,7 +52,7 @@ def main() -> None:
         found[side + "bass of the last bar is the tonic"] = float(np.mean(has_tonic_bass))
         found[side + "notes in the last bar"] = float(np.mean([*map(len, last)]))
     print(found)
-    measure.write_results(__file__, found, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, found)
 
 
 def has_pile(piece: Continuation) -> bool:

@@ -52,7 +52,7 @@ def main() -> None:
         for r in (64, 512):
             what = f"R = {r} / exact, logits of standard deviation {deviation}"
             rows.append(measure.row(what, error[r], error[None], unit, "—"))
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows)
 
 
 if __name__ == "__main__":

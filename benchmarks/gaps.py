@@ -98,7 +98,7 @@ def main() -> None:
         filled = written(model, found, args.out / f"{name} {kind}.pickle")
         new = [*losses(model, found), *measures(model, found, filled), speed(model, found[:4])]
         rows += [{"model": name, "music": kind} | row for row in new]
-    measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"rows": rows})
 
 
 def pieces(args: argparse.Namespace) -> dict[str, list[Score]]:

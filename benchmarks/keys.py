@@ -34,7 +34,7 @@ def main() -> None:
     add("chorales, originals", [(score, key_of(first_signature(score))) for score in held_out])
     for name in MODELS:
         add(name, new_pieces(name, args.samples))
-    measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"rows": rows})
 
 
 def new_pieces(name: str, samples: int) -> Iterable[tuple[Score, Key]]:

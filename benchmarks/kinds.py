@@ -85,7 +85,7 @@ def main() -> None:
             found[kind]["before"] = measured(kind, args.before, args)
         print(kind, found[kind], flush=True)
         results = {name: content[name] for name in ("before is commit", "kinds") if name in content}
-        measure.write_results(__file__, results, argparse.Namespace(device="cpu"))
+        measure.write_results(__file__, results)
 
 
 def readers(kind: str, folder: Path) -> dict[str, Reader]:

@@ -43,7 +43,7 @@ def run(side: str, length: int, batch: int, pieces: int, batches: int) -> dict[s
 def main() -> None:
     args = measure.arguments(__doc__, length=2048, batch=8, pieces=40, batches=200, rounds=2)
     if args.side:
-        options = {k: v for k, v in vars(args).items() if k not in ("side", "rounds", "device")}
+        options = {k: v for k, v in vars(args).items() if k not in ("side", "rounds")}
         print(json.dumps(run(args.side, **options)))
         return
     found = measure.sides(__file__, list(TOKENIZERS), args, args.rounds)
@@ -51,7 +51,7 @@ def main() -> None:
         measure.row(f"{name}: a core / a million", side["rate"], 1e6, "tokens/s", "≥ 1")
         for name, side in found.items()
     ]
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def main() -> None:
             row = {"model": Path(name).name, "pieces": corpus, "n": len(found)}
             rows.append(row | {"nats a note": round(float(nats / notes), 4)})
             print(rows[-1], flush=True)
-    measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"rows": rows})
 
 
 def validation_pieces(run: Path) -> Iterator[tuple[str, IntArray]]:

@@ -44,7 +44,9 @@ def build(
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, attention="elu", layers=6, length=2048, batch=1, rounds=9)
+    args = measure.arguments(
+        __doc__, device="cpu", attention="elu", layers=6, length=2048, batch=1, rounds=9
+    )
     tokens = torch.randint(333, (args.batch, args.length), device=args.device)
     runs = {}
     for position in (Sinusoidal, *SIDES):
@@ -56,7 +58,7 @@ def main() -> None:
         measure.compare(f"absolute / {side.name}", base, times[side.name], "s a step", target)
         for side, target in SIDES.items()
     ]
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows, args.device)
 
 
 if __name__ == "__main__":

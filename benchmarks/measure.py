@@ -41,9 +41,8 @@ PACKAGES = (
 
 
 def arguments(description: str | None, **defaults: Any) -> argparse.Namespace:
-    """Parse a benchmark's command line: `--device`, and an option for each default."""
+    """Parse a benchmark's command line: an option for each default, such as `--device`."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--side", help="measure one side only and print it as JSON")
     for name, default in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
@@ -61,7 +60,7 @@ def interleaved(
     Every round times all runs in turn, so that a drift of the machine's speed affects all of them.
 
     Args:
-        clock: `cpu_clock` for CPU time, which other programs hardly change.
+        clock: of CPU time (`cpu_clock`), which other programs hardly change.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for i in range(rounds + 1):
@@ -110,20 +109,21 @@ def steps(
         builders: functions that build a side and return its step.
         clock: as in `interleaved`.
     """
+    device = vars(args).get("device", "cpu")
     if args.side:
         builders[args.side]()()
-        print(json.dumps({"gigabytes": peak_gigabytes(args.device)}))
+        print(json.dumps({"gigabytes": peak_gigabytes(device)}))
         sys.exit()
     memory = {}
     for name, build in builders.items():
-        if args.device == "cuda":  # which counts a process's tensors
+        if device == "cuda":  # which counts a process's tensors
             torch.cuda.reset_peak_memory_stats()
             build()()
-            memory[name] = peak_gigabytes(args.device)
+            memory[name] = peak_gigabytes(device)
         else:  # before anything else: a child process inherits its parent's peak
             memory[name] = side(script, name, args)["gigabytes"]
     runs = {name: build() for name, build in builders.items()}
-    return interleaved(runs, args.rounds, args.device, clock), memory
+    return interleaved(runs, args.rounds, device, clock), memory
 
 
 def sides(
@@ -190,7 +190,7 @@ def time_and_memory(
     ]
 
 
-def save_results(script: str, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
+def save_results(script: str, rows: list[dict[str, Any]], device: str = "cpu") -> None:
     """Print the rows, and write them with the machine and the command to results/."""
     for entry in rows:
         spread = f" ({entry['lowest']:.3f} to {entry['highest']:.3f})" if "lowest" in entry else ""
@@ -199,13 +199,13 @@ def save_results(script: str, rows: list[dict[str, Any]], args: argparse.Namespa
             f"{entry['ratio']:.3f}{spread} (target: {entry['target']})",
             flush=True,
         )
-    write_results(script, {"rows": rows}, args)
+    write_results(script, {"rows": rows}, device)
 
 
-def write_results(script: str, content: dict[str, Any], args: argparse.Namespace) -> None:
+def write_results(script: str, content: dict[str, Any], device: str = "cpu") -> None:
     """Write a script's results, with the machine and the command, to results/."""
-    name = Path(script).stem + ("" if args.device == "cpu" else f"-{args.device}")
-    content = {**record(script, args.device), **without_nan(content)}
+    name = Path(script).stem + ("" if device == "cpu" else f"-{device}")
+    content = {**record(script, device), **without_nan(content)}
     write_json(RESULTS / f"{name}.json", content)
 
 

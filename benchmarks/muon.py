@@ -4,6 +4,7 @@ The matrices are those of a model's layers, at random: widths 128 (4 layers) and
 """
 
 import copy
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -71,13 +72,13 @@ def main() -> None:
             other.grad = one.grad
         optimizer = MuonAdamW(ours, lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
         runs = {"torch": torch_step(theirs), "ours": optimizer.step}
-        times = measure.interleaved(runs, args.rounds, args.device, measure.cpu_clock(args.device))
+        times = measure.interleaved(runs, args.rounds, clock=time.process_time)
         what = f"torch / ours, width {width}, {layers} layers"
         rows.append(measure.compare(what, times["torch"], times["ours"], "s a step", "—"))
     errors = (difference(torch.Tensor.bfloat16), difference(torch.Tensor.float))
     unit = "relative difference of an update from double precision"
     rows.append(measure.row("torch / ours", *errors, unit, "—"))
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def main() -> None:
     if args.performances:
         corpora["performances"] = performances(args.performances)
     content = {name: measured([*pieces], args.pieces) for name, pieces in corpora.items()}
-    measure.write_results(__file__, content, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, content)
 
 
 def songs(root: Path) -> Iterator[Score]:

@@ -156,7 +156,7 @@ def main() -> None:
         rows += alone(kinds["ours piano"])
     if not rows:
         raise SystemExit("give --root=POP909 or --multitrack=FOLDER")
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def number(text: str) -> float:
 
 
 def store(rows: list[dict[str, Any]]) -> None:
-    measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"rows": rows})
 
 
 def run(*arguments: object) -> None:

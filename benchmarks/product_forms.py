@@ -75,7 +75,7 @@ def main() -> None:
             before, after = ([each[name] for each in runs] for runs in found.values())
             what = f"one product / the form before, {size} size"
             rows.append(measure.compare(what, after, before, unit, "≤ 1.1"))
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows)
 
 
 if __name__ == "__main__":

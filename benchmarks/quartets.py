@@ -60,7 +60,7 @@ def main() -> None:
     rows = [*summaries(pieces, args.samples), *matches(data, pieces)]
     for row in rows:
         print(row, flush=True)
-    measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"rows": rows})
 
 
 def continued(args: argparse.Namespace, data: EncodedCorpus) -> list[Continuation]:

@@ -120,7 +120,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", action="store_true", help="write the ratios to results/")
     parser.add_argument("--root", default="", help="read MIDI files of this folder")
-    parser.add_argument("--device", default="cpu", choices=["cpu"])
     args = parser.parse_args()
     torch.set_num_threads(1)
     path = measure.RESULTS / "quick.json"
@@ -146,7 +145,7 @@ def main() -> None:
             has_fallen |= has_slowed(ratios[name], recorded.get(name))
             print(describe(name, ratios[name], recorded.get(name)), flush=True)
     if args.record:
-        measure.write_results(__file__, {"ratios": recorded | ratios}, args)
+        measure.write_results(__file__, {"ratios": recorded | ratios})
     elif has_fallen:
         sys.exit(1)
 

@@ -113,7 +113,7 @@ def main() -> None:
             stored = sum(path.stat().st_size for path in Path(folder).rglob("*.bin"))
             sizes = {"files": args.files, "distinct": args.distinct, "shards": args.shards}
             content = {**sizes, "megabytes_of_tokens": stored / 1e6, "rows": rows}
-            measure.write_results(__file__, content, args)
+            measure.write_results(__file__, content)
 
 
 if __name__ == "__main__":

@@ -287,7 +287,7 @@ def store(model: str, part: str, rows: Sequence[Row]) -> None:
     old = json.loads(path.read_text())["rows"] if path.is_file() else []
     rows = [own | row for row in rows]
     kept = [row for row in old if not own.items() <= row.items()]
-    measure.write_results(__file__, {"rows": kept + rows}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"rows": kept + rows})
 
 
 if __name__ == "__main__":

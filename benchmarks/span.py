@@ -62,7 +62,7 @@ def make_step(side: str, device: str) -> Callable[[], None]:
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, rounds=5)
+    args = measure.arguments(__doc__, device="cpu", rounds=5)
     target = "≥ 8" if args.device == "cuda" else "≥ 4"
     pairs = [
         ("causal_0", "causal_256", target),
@@ -74,7 +74,7 @@ def main() -> None:
     runs = {name: make_step(name, args.device) for name in names}
     times = measure.interleaved(runs, args.rounds, args.device)
     rows = [measure.compare(f"{a} / {b}", times[a], times[b], "s", limit) for a, b, limit in pairs]
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows, args.device)
 
 
 if __name__ == "__main__":

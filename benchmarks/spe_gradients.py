@@ -7,6 +7,7 @@ hardly change it. Peak memory is measured in one process for each side.
   differentiates, and whose gradients it sums over layers.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 from unittest.mock import patch
@@ -60,13 +61,13 @@ def main() -> None:
         return run
 
     builders = {side: partial(make_step, side) for side in SIDES}
-    times, memory = measure.steps(__file__, builders, args, measure.cpu_clock(args.device))
+    times, memory = measure.steps(__file__, builders, args, time.process_time)
     rows = []
     for a, b in PAIRS:
-        time, space = f"{a} / {b}, {args.layers} layers", f"{a} / {b}, {args.memory_layers} layers"
-        rows.append(measure.compare(time, times[a], times[b], "CPU s a step", "—"))
+        speed, space = f"{a} / {b}, {args.layers} layers", f"{a} / {b}, {args.memory_layers} layers"
+        rows.append(measure.compare(speed, times[a], times[b], "CPU s a step", "—"))
         rows.append(measure.row(space, memory[a], memory[b], "GB", "—"))
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows)
     for pair in PAIRS:  # both sides have the same gradients
         models = [build(side, args.layers) for side in pair]
         for side, model in zip(pair, models, strict=True):

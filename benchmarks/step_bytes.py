@@ -93,7 +93,7 @@ def planned_bytes(
 
 
 def main() -> None:
-    args = measure.arguments(__doc__.splitlines()[0])
+    measure.arguments(__doc__.splitlines()[0])
     rows = []
     for backend in ("auto", "triton"):
         for name, variant in VARIANTS.items():
@@ -102,7 +102,7 @@ def main() -> None:
             row |= {kind: round(two[kind] - one[kind], 1) for kind in one}
             rows.append(row)
             print(row, flush=True)
-    measure.write_results(__file__, {"rows": rows}, args)
+    measure.write_results(__file__, {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ def store(
     with (args.cache / "results.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         content = {"rows": stored() + [training | row for row in rows]}
-        measure.write_results(__file__, content, argparse.Namespace(device="cpu"))
+        measure.write_results(__file__, content)
 
 
 def stored() -> list[dict[str, Any]]:

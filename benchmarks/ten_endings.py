@@ -42,7 +42,7 @@ def main() -> None:
                 "original": end_of(original, final_key(original), original),
             }
         )
-    measure.write_results(__file__, {"rows": rows}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"rows": rows})
 
 
 def end_of(score: Score, key: Key | None, like: Score) -> dict[str, Any]:

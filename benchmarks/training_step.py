@@ -61,7 +61,7 @@ def matrix_products(side: str, layers: int, length: int) -> float:
 
 
 def main() -> None:
-    args = measure.arguments(__doc__, layers=24, length=2048, batch=1, rounds=4)
+    args = measure.arguments(__doc__, device="cpu", layers=24, length=2048, batch=1, rounds=4)
     fewer = min(args.layers, PUBLISHED_LAYERS)
     small, published = f"sine_spe, {fewer} layers", "published construction"
 
@@ -86,7 +86,7 @@ def main() -> None:
         if "absolute" in sides:
             products = [matrix_products(side, args.layers, args.length) for side in sides]
             rows.append(measure.row(" / ".join(sides), *products, "GFLOP", "—"))
-    measure.save_results(__file__, rows, args)
+    measure.save_results(__file__, rows, args.device)
 
 
 if __name__ == "__main__":

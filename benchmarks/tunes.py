@@ -70,7 +70,7 @@ def store(kind: str, pieces: Sequence[Continuation], samples: int) -> None:
     path = measure.RESULTS / "tunes.json"
     found = read_json(path)["kinds"] if path.is_file() else {}
     found[kind] = {"all": values}
-    measure.write_results(__file__, {"kinds": found}, argparse.Namespace(device="cpu"))
+    measure.write_results(__file__, {"kinds": found})
 
 
 def continued(args: argparse.Namespace, kind: str, folder: Path, number: int) -> list[Continuation]:
