@@ -1,6 +1,6 @@
 """Train the network of `musicgen.plugins.beats.network` on random performances; write its weights.
 
-    python -m benchmarks.beat_network CLONES --minutes 60 --out musicgen/plugins/beats/beat_network.npz
+    python -m benchmarks.beat_network CLONES --out musicgen/plugins/beats/beat_network.npz
 
 CLONES is the folder of the three corpora of `data=songbook`. It learns from music that may be
 published: these printed songs and piano pieces, and pieces by the project's composer, performed as
@@ -15,17 +15,15 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from benchmarks import measure
 from benchmarks.beat_performance import Piece, perform
 from musicgen.composer.corpus import compose_corpus
 from musicgen.data.corpora.base import Corpus, evenly_spaced
 from musicgen.data.corpora.base import Piece as CorpusPiece
 from musicgen.errors import UserError
 from musicgen.midi import read, write
-from musicgen.package_data import CONF
 from musicgen.plugins.beats.network import FRAME_RATE, NUM_FEATURES, Array, frame_features
 
 CHANNELS, LAYERS, WIDTH = 32, 10, 5
@@ -100,20 +98,11 @@ def read_pieces(root: Path, cache: Path, limit: int) -> dict[str, list[Piece]]:
         paths = compose_corpus(cache / "composed" / kind, kind=kind, num_pieces=count, seed=4711)
         pieces[kind] = [Piece.of(read(path), is_composed=True) for path in paths]
     for name, folder in PRINTED.items():
-        corpus = printed_corpus(name, root / folder)
+        corpus = measure.corpus(name, root / folder)
         training = [p for p in corpus.pieces() if not any(held in p.name for held in HELD_OUT)]
         paths = [as_midi(corpus, piece, cache / name) for piece in evenly_spaced(training, limit)]
         pieces[name] = [Piece.of(read(path), is_composed=False) for path in paths if path]
     return {name: [p for p in found if len(p.notes) >= MIN_NOTES] for name, found in pieces.items()}
-
-
-def printed_corpus(name: str, root: Path) -> Corpus:
-    """Return a corpus of conf/data, with the settings that it takes from openscore_lieder."""
-    settings = [OmegaConf.load(CONF / f"data/{each}.yaml") for each in ("openscore_lieder", name)]
-    merged = OmegaConf.to_container(OmegaConf.merge(*settings))
-    assert isinstance(merged, dict)
-    merged.pop("defaults", None)
-    return instantiate(merged | {"root": str(root)})
 
 
 def as_midi(corpus: Corpus, piece: CorpusPiece, cache: Path) -> Path | None:

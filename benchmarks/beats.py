@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import measure
-from benchmarks.beat_network import HELD_OUT, printed_corpus
+from benchmarks.beat_network import HELD_OUT
 from benchmarks.beat_performance import Piece as PerformedPiece
 from benchmarks.beat_performance import perform
 from musicgen.composer.draw import changes
@@ -88,7 +88,7 @@ def performances(root: Path) -> Iterator[Annotated]:
 
 
 def performed_songs(root: Path, count: int = 60) -> Iterator[Annotated]:
-    corpus = printed_corpus("openscore_lieder", root)
+    corpus = measure.corpus("openscore_lieder", root)
     held_out = [p for p in corpus.pieces() if any(name in p.name for name in HELD_OUT)]
     for number, piece in enumerate(evenly_spaced(held_out, count)):
         printed = PerformedPiece.of(corpus.read_piece(piece), is_composed=False)

@@ -102,11 +102,6 @@ def far(length: int) -> int:
     return min(4096, length - 32)
 
 
-def state_bytes(state: Any) -> int:
-    arrays = state.tensors() if isinstance(state, ModelState) else state.arrays
-    return sum(array.nbytes for array in arrays.values())
-
-
 def main() -> None:
     args = measure.arguments(__doc__, device="cpu", layers=24, length=8192)
     if args.side:

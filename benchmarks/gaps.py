@@ -33,7 +33,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch.nn import functional as F
 
@@ -120,10 +119,7 @@ def pieces(args: argparse.Namespace) -> dict[str, list[Score]]:
 def held_out_pieces(name: str, folder: Path, number: int) -> dict[str, Score]:
     """Return evenly spaced pieces of a corpus by the composers held out, by their names."""
     settings = OmegaConf.load(CONF / "experiment/pretrained/songs_small.yaml")
-    configs = [OmegaConf.load(CONF / f"data/{x}.yaml") for x in ("openscore_lieder", name)]
-    config: Any = OmegaConf.to_container(OmegaConf.merge(*configs, {"root": str(folder)}))
-    config.pop("defaults", None)
-    corpus = instantiate(config)
+    corpus = measure.corpus(name, folder)
     groups = settings.data.corpora[name].val_groups
     by_others = [piece for piece in corpus.pieces() if piece.group in groups]
     return {piece.name: corpus.read_piece(piece) for piece in evenly_spaced(by_others, number)}

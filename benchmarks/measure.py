@@ -238,9 +238,11 @@ def machine(device: str) -> dict[str, str | int]:
     }
 
 
-def corpus(name: str, root: Path | str) -> Any:
-    """Return the corpus of conf/data/NAME.yaml in a folder."""
-    return instantiate(OmegaConf.load(CONF / f"data/{name}.yaml"), root=str(root))
+def corpus(name: str, root: Path | str, **settings: Any) -> Any:
+    """Return the corpus of conf/data/NAME.yaml in a folder, with the settings of its defaults."""
+    own = OmegaConf.load(CONF / f"data/{name}.yaml")
+    defaults = [OmegaConf.load(CONF / f"data/{each}.yaml") for each in own.pop("defaults", ())]
+    return instantiate(OmegaConf.merge(*defaults, own), root=str(root), **settings)
 
 
 def song_title(name: str) -> str:

@@ -30,10 +30,9 @@ import numpy as np
 
 import musicgen
 from benchmarks import measure
-from benchmarks.songs import as_row, clash_share
+from benchmarks.songs import as_row, clash_share, matches
 from musicgen.data.corpora.base import evenly_spaced
 from musicgen.data.preparation import EncodedCorpus
-from musicgen.evaluation.originality import training_matches
 from musicgen.evaluation.runs import open_training_data, piece_readers
 from musicgen.files import write_bytes
 from musicgen.generation.continuation import Continuation
@@ -183,14 +182,6 @@ def leading_parts(score: Score) -> list[int]:
         int(np.argmax([len(np.unique(notes["onset"])) for notes in parts]))
         for parts in bars_of_parts(score)
     ]
-
-
-def matches(data: EncodedCorpus, pieces: Sequence[Continuation]) -> Iterator[dict[str, Any]]:
-    """Yield the row of the longest matches with the training set."""
-    scores = {str(i): piece.new_on_grid for i, piece in enumerate(pieces)}
-    *sides, _ = training_matches(data, scores, len(pieces))
-    lengths = [[match.num_notes for match in side.values()] for side in sides]
-    yield as_row("longest match with the training set, notes", lengths)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 import musicgen
@@ -105,15 +104,10 @@ def readers(kind: str, folder: Path) -> list[Reader]:
         held_out = [piece for piece in chorales.pieces() if piece.split in ("val", "test")]
         return [partial(chorales.read_piece, piece) for piece in held_out]
     name = CORPORA[kind]
-    conf = OmegaConf.merge(*(OmegaConf.load(CONF / f"data/{x}.yaml") for x in CORPORA.values()))
-    if kind == "songs":
-        conf = OmegaConf.load(CONF / f"data/{name}.yaml")
-    else:
-        conf.pop("defaults")
-        conf.header = r"^!!!AIN: *1 (piano|forte) *$"  # without a voice
+    alone = {"header": r"^!!!AIN: *1 (piano|forte) *$"} if kind == "piano" else {}
+    corpus = measure.corpus(name, folder, **alone)
     recipe = OmegaConf.load(CONF / "experiment/pretrained/songs_small.yaml")
     composers = recipe.data.corpora[name].val_groups
-    corpus = instantiate(conf, root=str(folder))
     return [partial(corpus.read_piece, x) for x in corpus.pieces() if x.group in composers]
 
 
