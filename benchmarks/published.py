@@ -178,8 +178,9 @@ def newest_run(job: Job, runs: Sequence[Run]) -> list[Run]:
 
 
 def find_runs(root: Path) -> list[Run]:
-    """Return the finished runs below a folder."""
-    folders = [path.parent for path in sorted(root.glob("**/metrics.csv"))]
+    """Return the finished runs below a folder, the newest last."""
+    files = sorted(root.glob("**/metrics.csv"), key=lambda path: path.stat().st_mtime)
+    folders = [path.parent for path in files]
     runs = [Run(folder) for folder in folders if (folder / "config.yaml").is_file()]
     return [run for run in runs if run.finished]
 

@@ -97,7 +97,8 @@ def find_runs(root: Path) -> list[Run]:
         given = dict(str(item).split("=", 1) for item in OmegaConf.load(file))
         metrics = read_csv(folder / "metrics.csv")
         kind = config.model.attention
-        attention = "softmax" if "Softmax" in kind._target_ else "favor"
+        feature_map = kind.get("feature_map")  # none with softmax
+        attention = feature_map._target_.rpartition(".")[2].lower() if feature_map else "softmax"
         if (decay := kind.get("decay", "none")) != "none":
             attention += f", decay={decay}"
         runs.append(

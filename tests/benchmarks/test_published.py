@@ -116,11 +116,20 @@ def test_runs_are_found_by_their_configuration(tmp_path):
     assert line["ours"] == "19.00 ± 1.41"
     assert line["runs"] == "2 of 3"
     (tmp_path / "right1").rename(tmp_path / "moved")  # places do not matter
-    os.utime(tmp_path / "moved")
     lines, missing = ours(rows_of("spe2021", "1", task="ListOps"), tmp_path)
     assert list(lines) == [("Linear Transformer-ReLU, sineSPE", "test accuracy, %")]
     assert len(missing) == 5
     assert row["command"] not in missing
+
+
+def test_the_newest_run_of_a_job_counts_whatever_its_name(tmp_path):
+    (row,) = rows_of("spe2021", "1", row="Linear Transformer-ReLU, sineSPE", task="ListOps")
+    ((job, *_),) = treatments(row["command"])
+    for name, accuracy, time in (("z_old", 0.1, 1), ("a_new", 0.2, 2)):
+        make_run(tmp_path / name, job, **{"test/accuracy": [accuracy]})
+        os.utime(tmp_path / name / "metrics.csv", (time, time))
+    (line,) = ours([row], tmp_path)[0].values()
+    assert (line["ours"], line["runs"]) == ("20.00", "1 of 3")
 
 
 def test_figures_are_shown_with_four_digits():
