@@ -5,7 +5,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -116,9 +116,11 @@ def written(name: str, folder: Path) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def golden() -> Any:
+def golden() -> Iterator[Any]:
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    return json.loads(GOLDEN.read_text())
+    yield json.loads(GOLDEN.read_text())
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", COMPOSED)

@@ -178,8 +178,10 @@ def trained_norms(overrides: list[str], folder: Path) -> list[float]:
 
 @pytest.fixture(scope="module")
 def golden():
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    return json.loads(GOLDEN.read_text())
+    yield json.loads(GOLDEN.read_text())
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", MODELS)
