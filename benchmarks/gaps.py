@@ -3,8 +3,9 @@
     python -m benchmarks.gaps --lieder FOLDER --polish FOLDER [--quartets FOLDER] [--model MODEL]
     python -m benchmarks.gaps --model bach-chorales
 
-Songs and piano pieces by composers who are not in the training set, any string quartets, or with
-bach-chorales gaps of two bars after four in held-out chorales, with four bars behind.
+Songs and piano pieces by composers who are not in the training set, the string quartets of a folder
+that has only such composers, or with bach-chorales gaps of two bars after four in held-out
+chorales, with four bars behind.
 
 - `nats a note` of the original gap, bar lines and chords included: after its eight bars of past
   alone, with the eight bars that follow first, and with those of another piece.
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--lieder", type=Path, help="folder of OpenScore Lieder")
     parser.add_argument("--polish", type=Path, help="of humdrum-polish-scores")
     parser.add_argument("--model", default="songs-small", help="of the package, or a run")
-    parser.add_argument("--quartets", type=Path, help="folder of OpenScore String Quartets")
+    parser.add_argument("--quartets", type=Path, help="folder of quartets by composers held out")
     parser.add_argument("--pieces", type=int, default=20, help="of each kind")
     parser.add_argument("--out", type=Path, default=Path("outputs/gaps"))
     args = parser.parse_args()
