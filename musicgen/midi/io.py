@@ -271,10 +271,10 @@ def _from_muspy(music: Any) -> Score:
     """Convert an object of muspy, which cannot write keys such as E flat, nor annotations."""
     tracks = []
     for track in music.tracks:
-        rows = ((n.time, n.duration, n.pitch, n.velocity or 64) for n in track.notes)
+        rows = ((n.time, n.duration, n.pitch, n.velocity) for n in track.notes)
         tracks.append(Track(track.name or "", track.program, track.is_drum, notes_from(rows)))
     tempos = [(t.time, t.qpm) for t in music.tempos if t.qpm > 0]
-    keys = ((k.time, k.root, k.mode == "minor") for k in music.key_signatures)
+    keys = [(key, _fifths(key)) for key in music.key_signatures]
     return Score(
         music.resolution,
         tracks,
@@ -282,10 +282,18 @@ def _from_muspy(music: Any) -> Score:
         sorted(TimeSignature(s.time, s.numerator, s.denominator) for s in music.time_signatures),
         sorted(Marker(each.time, str(each.annotation)) for each in music.annotations),
         key_signatures=sorted(
-            KeySignature(at, (7 * (root + 3 * minor) + 6) % 12 - 6, minor)
-            for at, root, minor in keys
+            KeySignature(key.time, fifths, key.mode == "minor")
+            for key, fifths in keys
+            if fifths is not None
         ),
     )
+
+
+def _fifths(key: Any) -> int | None:
+    """Return the sharps, or as a negative number the flats, of a key of muspy, if it has some."""
+    if key.fifths is not None or key.root is None:
+        return key.fifths
+    return (7 * (key.root + 3 * (key.mode == "minor")) + 6) % 12 - 6
 
 
 class Soundfont:

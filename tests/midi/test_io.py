@@ -171,17 +171,26 @@ def test_objects_of_other_libraries_become_equal_scores(tmp_path):
 
     theirs = muspy.Music(
         resolution=24,
-        tracks=[muspy.Track(program=3, notes=[muspy.Note(12, 60, 6, None)])],
+        tracks=[muspy.Track(program=3, notes=[muspy.Note(12, 60, 6), muspy.Note(15, 62, 6, 0)])],
         tempos=[muspy.Tempo(30, 90.0), muspy.Tempo(0, 0.0), muspy.Tempo(12, 60.0)],
         time_signatures=[muspy.TimeSignature(0, 3, 4)],
         annotations=[muspy.Annotation(9, "C_M_C")],
+        key_signatures=[
+            muspy.KeySignature(0, fifths=3),
+            muspy.KeySignature(6, root=2, mode="dorian", fifths=0),
+            muspy.KeySignature(9, root=2, mode="minor"),
+            muspy.KeySignature(12),
+        ],
     )
     assert as_score(theirs) == Score(
         24,
-        [Track("", 3, notes=notes_from([(12, 6, 60, 64)]))],
+        [Track("", 3, notes=notes_from([(12, 6, 60, 64), (15, 6, 62, 0)]))],
         np.array([(12, 60), (30, 90)], TEMPO),
         [TimeSignature(0, 3, 4)],
         [Marker(9, "C_M_C")],
+        key_signatures=[
+            KeySignature(*key) for key in ((0, 3, False), (6, 0, False), (9, -1, True))
+        ],
     )
     assert as_score(miditoolkit.MidiFile()).num_notes == 0
 
