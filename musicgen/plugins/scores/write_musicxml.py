@@ -51,7 +51,7 @@ def musicxml_tree(score: Score, title: str = "") -> tuple[Element, list[PartWrit
     bars = _bars_of(score, min((own[0].onset for own in sounds if own), default=Fraction(0)))
     root = Element("score-partwise", version="4.0")
     if title:
-        SubElement(SubElement(root, "work"), "work-title").text = title
+        SubElement(SubElement(root, "work"), "work-title").text = _printable(title)
     encoding = SubElement(SubElement(root, "identification"), "encoding")
     SubElement(encoding, "software").text = "musicgen"
     listed, parts = SubElement(root, "part-list"), list[PartWriter]()
@@ -121,11 +121,12 @@ def _signs_of_piece(score: Score, bars: Sequence[Bar]) -> Iterator[Sign]:
         yield Sign(Fraction(tick, ticks), _tempo(bpm, bars[0].metre, is_printed))
     for marker in score.markers:
         symbol, time = chord_symbol(marker), Fraction(marker.tick, ticks)
+        text = _printable(marker.text)
         if symbol is not None:
             yield Sign(time, _harmony(*symbol))
-        elif marker.text not in SIGNS and marker.text.strip():
+        elif text not in SIGNS and text.strip():
             direction = Element("direction", placement="above")
-            SubElement(SubElement(direction, "direction-type"), "rehearsal").text = marker.text
+            SubElement(SubElement(direction, "direction-type"), "rehearsal").text = text
             yield Sign(time, direction)
 
 

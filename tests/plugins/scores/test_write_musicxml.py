@@ -259,10 +259,15 @@ def test_signs_of_the_piece_are_written(tmp_path):
     assert root.findtext("work/work-title") == "Tune & <more>"
 
 
-def test_scores_without_notes_and_names_that_xml_has_no_place_for_are_written():
+def test_scores_without_notes_and_texts_that_xml_has_no_place_for_are_written():
     assert elements(Score(), "part-name") == ["Music"]
     track = Track("Flute\0 & \x1b", 73, notes=notes_from([(0, 480, 60, 80)]))
-    assert elements(Score(480, [track]), "part-name") == ["Flute & "]
+    score = Score(480, [track], markers=[Marker(0, "\0 "), Marker(0, "Verse\0")])
+    assert elements(score, "part-name") == ["Flute & "]
+    assert elements(score, "rehearsal") == ["Verse"]
+    no_utf_8 = "Tune\udcff"  # as in the name of a file
+    titled = ElementTree.fromstring(write_musicxml(score, no_utf_8))
+    assert titled.findtext("work/work-title") == "Tune"
 
 
 @pytest.mark.parametrize("ticks_per_beat", [96, 100, 220, 384, 1024])
