@@ -90,7 +90,7 @@ class Bar:
         metre: None: inferred from the bar lines.
         keys: onset, and the key signature as it sounds.
         tempos: onset, and quarter notes a minute.
-        markers: onset, and the text of a chord or a fermata.
+        markers: onset, and the text of a chord, a fermata or a double bar.
         opens: a repeat begins.
         times: how often the section that ends here is played; 0: no repeat ends here.
         endings: the turns of a repeat in which it is played; empty: all turns.

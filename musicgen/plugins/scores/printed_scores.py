@@ -46,7 +46,7 @@ def read_score(path: str | Path, *, repeats: bool = False) -> Score:
     - Tied notes are one. Grace notes and cue notes are left out. Velocities are all the same.
     - Microtones are rounded, and macros of ABC are not played; `Score.repairs` counts them.
     - The key is that of most staves with pitches, as it sounds.
-    - Markers are printed chord symbols, and the fermatas of the highest part that has one.
+    - Markers are printed chord symbols, double bars, and fermatas of the highest part that has one.
     - Of a book of tunes in ABC the first is read. `book.abc/2` is the path of the second.
 
     Args:

@@ -52,7 +52,7 @@ class Sheet:
         end: of the last bar.
         keys: of each staff, its changes of key: tick, and signature as it sounds.
         tempos: tick, and quarter notes a minute.
-        markers: part, tick, and the text of a chord or a fermata.
+        markers: part, tick, and the text of a chord, a fermata or a double bar.
         repairs: what is left out, in words.
         num_guessed: drums whose instrument the file does not tell.
         is_divided: the first bar is printed in pieces, so that the first piece is no upbeat.

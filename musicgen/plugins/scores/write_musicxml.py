@@ -33,8 +33,9 @@ def write_musicxml(score: Score, title: str = "") -> bytes:
     - Notes that are on no division of a beat, since they were played, are moved to sixteenths or
       triplets. A first bar whose first half is silent is an upbeat.
     - Without a key signature the key is that of the notes. Pitches are spelled by the key.
-    - Chords and fermatas are those of the markers, other markers rehearsal marks. Dynamics stand
-      where the velocities of a track differ. Parts of a family that follow another have a bracket.
+    - Chords, fermatas and double bars are those of the markers; other markers are rehearsal marks.
+      Dynamics stand where the velocities of a track differ. Parts of a family that follow another
+      have a bracket.
 
     Args:
         title: of the page.
