@@ -72,14 +72,22 @@ class Note(NamedTuple, Generic[Time]):
 
 
 class PrintedKey(NamedTuple):
-    """A key signature: sharps, or as a negative number flats, and whether it says minor."""
+    """A key signature.
+
+    Attributes:
+        fifths: sharps, or as a negative number flats.
+        minor: whether it says minor.
+        is_open: whether a transposing instrument has no printed sign, but another key sounds.
+    """
 
     fifths: int
     minor: bool = False
+    is_open: bool = False
 
     def sounding(self, semitones: int) -> "PrintedKey":
         """Return the key that sounds where this one is written for a transposing instrument."""
-        return self._replace(fifths=sounding_fifths(self.fifths, semitones))
+        fifths = sounding_fifths(self.fifths, semitones)
+        return PrintedKey(fifths, self.minor, is_open=self.fifths == 0 and fifths != 0)
 
 
 @dataclass

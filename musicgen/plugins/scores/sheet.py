@@ -111,7 +111,10 @@ class Sheet:
             list(_time_signatures(bars, self.end + pickup)),
             sorted(markers),
             self.repairs,
-            [KeySignature(later(tick), *key) for tick, key in _common_keys(self.keys)],
+            [
+                KeySignature(later(tick), key.fifths, key.minor)
+                for tick, key in _common_keys(self.keys)
+            ],
         )
 
     def _check(self) -> None:
@@ -220,12 +223,14 @@ def _changes(events: Sequence[tuple[int, Value]]) -> list[tuple[int, Value]]:
 def _common_keys(staves: Sequence[Sequence[KeyChange]]) -> list[KeyChange]:
     """Return the changes of the key that most staves have, of several the higher staff's.
 
-    A staff without any signature, such as that of a horn, counts only if no other has one. The key
-    is minor if any staff with its signature says so.
+    A staff without any sign, such as that of a horn, counts only if no other has one; if it is of a
+    transposing instrument, only if all are. The key is minor if any staff with it says so.
     """
     changes = [_changes(staff) for staff in staves]
-    signed = [each for each in changes if any(key.fifths for _, key in each)]
-    events = [(tick, i, key) for i, each in enumerate(signed or changes) for tick, key in each]
+    signed = [each for each in changes if any(k.fifths and not k.is_open for _, k in each)]
+    closed = [each for each in changes if not all(key.is_open for _, key in each)]
+    counted = signed or closed or changes
+    events = [(tick, i, key) for i, each in enumerate(counted) for tick, key in each]
     in_force, found = dict[int, PrintedKey](), list[KeyChange]()
     for tick, staff, changed in sorted(events):
         in_force[staff] = changed

@@ -13,6 +13,7 @@ from musicgen.plugins.scores.bars_and_repeats import (
     SEGNO,
     TO_CODA,
     Bar,
+    PrintedKey,
     play_order,
 )
 
@@ -61,7 +62,7 @@ def test_tempi(text, bpm):
 )
 def test_keys(text, key, semitones):
     found = read_key(text)
-    assert (found[0], found[2]) == (key, semitones)
+    assert (found[0], found[2]) == (key and PrintedKey(*key), semitones)
 
 
 def test_signs_behind_a_key_alter_notes():

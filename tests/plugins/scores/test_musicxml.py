@@ -49,10 +49,20 @@ def test_the_key_is_that_of_staves_with_pitches_as_it_sounds(tmp_path):
     clarinet = [attributes(5, inside=TRANSPOSE(-2)) + note("B", 8), attributes(2) + note("D", 8)]
     flute = [attributes(3) + note("A", 8), attributes(0) + note("C", 8)]
     horn = [attributes(0) + note("C", 8), note("C", 8)]
+    horn_in_f = [attributes(0, inside=TRANSPOSE(-7)) + note("E", 8), note("G", 8)]
     kit = [attributes(0) + drums, drums]
     expected = [(0, 3, False), (1920, 0, False)]
-    for parts in ([flute, clarinet], [clarinet], [clarinet, flute, kit], [flute, horn, horn, kit]):
+    for parts in (
+        [flute, clarinet],
+        [clarinet],
+        [clarinet, flute, kit],
+        [flute, horn, horn, kit],
+        [flute, horn_in_f, horn_in_f],
+    ):
         assert read_text(tmp_path, score_of(*parts)).key_signatures == expected
+    for parts, fifths in (([horn_in_f, horn_in_f, horn], 0), ([horn_in_f], -1)):
+        found = read_text(tmp_path, score_of(*parts)).key_signatures
+        assert found == [(0, fifths, False)]
     guitar = [attributes(2, inside="<transpose><octave-change>-1</octave-change></transpose>")]
     score = read_text(tmp_path, score_of([guitar[0] + note("D", 8)]))
     assert (score.key_signatures, quarters(score.tracks[0])) == ([(0, 2, False)], [(0, 4, 50)])
