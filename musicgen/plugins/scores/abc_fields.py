@@ -1,4 +1,4 @@
-"""The tunes of a book in ABC notation, and their fields: keys, metres, unit lengths and tempi."""
+"""The tunes of a book in ABC notation; their keys, metres, lengths, tuplets and tempi."""
 
 import re
 from fractions import Fraction
@@ -115,6 +115,18 @@ def note_length(text: str) -> Fraction:
     over, slashes, below = re.findall(r"(\d{0,4})(/*)(\d{0,4})", text)[0]
     divisor = int(below) if below else 2 ** min(8, len(slashes))
     return Fraction(int(over or 1), divisor or 1)
+
+
+def read_tuplet(token: re.Match[str], metre: Metre) -> tuple[Fraction, int]:
+    """Return by how much notes in a tuplet are shorter, and how many these are.
+
+    What the token leaves out is that of the standard's table.
+    """
+    count, (over, below) = int(token["tuplet"]) or 1, metre
+    odd = 3 if over % 3 == 0 and below >= 8 else 2
+    usual = {2: 3, 3: 2, 4: 3, 6: 2, 8: 3}.get(count, odd)
+    in_time = int(token["in_time"] or 0) or usual
+    return Fraction(in_time, count), int(token["of_notes"] or 0) or count
 
 
 def read_tempo(text: str, unit: Fraction) -> float | None:

@@ -18,6 +18,7 @@ from musicgen.plugins.scores.abc_fields import (
     read_order,
     read_semitones,
     read_tempo,
+    read_tuplet,
 )
 from musicgen.plugins.scores.bars_and_repeats import (
     CODA,
@@ -161,7 +162,7 @@ class _Voice:
         elif token["ending"]:
             self.bar.endings = read_endings(token["ending"])
         elif token["tuplet"]:
-            self._begin_tuplet(token)
+            self.tuplet = read_tuplet(token, self.metre or (4, 4))
         elif token["broken"]:
             self._break_rhythm(token["broken"])
         elif token["overlay"]:  # another voice in this bar
@@ -246,15 +247,6 @@ class _Voice:
             if number:
                 self.end_bar()
             self.at += bar_length(self.metre or (4, 4))
-
-    def _begin_tuplet(self, token: re.Match[str]) -> None:
-        """Set how many notes are played in the time of how many others, by the standard's table."""
-        count = int(token["tuplet"]) or 1
-        over, below = self.metre or (4, 4)
-        odd = 3 if over % 3 == 0 and below >= 8 else 2
-        usual = {2: 3, 3: 2, 4: 3, 6: 2, 8: 3}.get(count, odd)
-        in_time = int(token["in_time"] or 0) or usual
-        self.tuplet = Fraction(in_time, count), int(token["of_notes"] or 0) or count
 
     def _break_rhythm(self, signs: str) -> None:
         """Lengthen the last note and shorten the next for `>`, or the other way round for `<`."""
