@@ -88,9 +88,7 @@ def read_tune(text: str, repeats: bool) -> Sheet:
             tune.read_music(line)
     if tune.in_head:
         raise ValueError("a tune without a key, K:")
-    for voice in tune.voices.values():
-        voice.end_bar()
-    voices = [voice for voice in tune.voices.values() if voice.bars]
+    voices = tune.end()
     sections = max((voice.sections for voice in voices), key=len, default=[])
     if repeats and tune.order and sections:
         for voice in voices:
@@ -148,6 +146,11 @@ class _Voice:
         self.unit = head.unit
         self.semitones = self.semitones or head.semitones
         self.scope = head.scope
+        self.begin_key()
+
+    def begin_key(self) -> None:
+        """Let the key signature begin here, as it sounds."""
+        self.bar.keys.append((self.at, self.key.sounding(self.semitones)))
 
     def read_token(self, token: re.Match[str]) -> None:
         """Apply a token between bar lines."""
@@ -290,6 +293,16 @@ class _Tune:
         self.voices = dict[str, _Voice]()
         self.name = "1"
 
+    def end(self) -> list[_Voice]:
+        """Return the voices that have bars; the tempo of the head is the first one's."""
+        for voice in self.voices.values():
+            voice.end_bar()
+        voices = [voice for voice in self.voices.values() if voice.bars]
+        bpm = read_tempo(self.tempo, self.head.unit)
+        if voices and bpm is not None:
+            voices[0].bars[0].tempos.insert(0, (Fraction(0), bpm))
+        return voices
+
     @property
     def voice(self) -> _Voice:
         if self.name not in self.voices:
@@ -335,8 +348,8 @@ class _Tune:
             voice.unit = read_length(value) or voice.unit
         elif letter == "Q" and self.in_head:
             self.tempo = value
-        elif letter == "Q":
-            self._add_tempo(value)
+        elif letter == "Q" and (bpm := read_tempo(value, voice.unit)):
+            voice.bar.tempos.append((voice.at, bpm))
         elif letter == "K":
             self._read_key(voice, value)
         else:
@@ -363,17 +376,12 @@ class _Tune:
         semitones = read_semitones(rest)
         if semitones is not None:
             voice.semitones = semitones
+            voice.begin_key()
         voice.track.is_drum |= "perc" in rest
-
-    def _add_tempo(self, value: str) -> None:
-        bpm = read_tempo(value, self.voice.unit)
-        if bpm is not None:
-            self.voice.bar.tempos.append((self.voice.at, bpm))
 
     def _read_key(self, voice: _Voice, value: str) -> None:
         """Apply a key; the first one ends the head, whose settings all voices get."""
         key, alters, semitones = read_key(value)
-        has_key = self.in_head or key is not None or bool(alters)
         if semitones is not None:
             voice.semitones = semitones
         if key is None:
@@ -386,7 +394,5 @@ class _Tune:
             voice.unit = voice.unit or Fraction(1, 4 if is_short else 2)
             for each in self.voices.values():
                 each.begin(voice)
-            self._add_tempo(self.tempo)
-        if has_key:
-            voice = self.voice
-            voice.bar.keys.append((voice.at, voice.key.sounding(voice.semitones)))
+        elif key is not None or alters:
+            voice.begin_key()

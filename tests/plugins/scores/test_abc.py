@@ -62,6 +62,21 @@ def test_keys_metres_and_tempi_change_where_they_stand(tmp_path):
     assert score.notes["pitch"].tolist() == [63, 63, 63, 66, 61]
 
 
+@pytest.mark.parametrize(
+    "voices",
+    [
+        ["K:G", "V:S", "GABc|"],
+        ["V:S", "V:K clef=perc", "K:G", "V:S", "GABc|", "V:K", "CCCC|"],
+        ["V:S", "V:E", "K:G", "V:S", "GABc|"],
+        ["K:G", "V:C transpose=-2", "GABc|", "V:S", "GABc|", "V:T", "GABc|"],
+    ],
+)
+def test_the_key_and_the_tempo_of_the_head_are_those_of_all_voices(tmp_path, voices):
+    score = read_abc(tmp_path, "\n".join(["X:1", "M:4/4", "L:1/4", "Q:1/4=90", *voices]))
+    assert score.key_signatures == [(0, 1, False)]
+    assert score.tempos.tolist() == [(0, 90)]
+
+
 def test_keys_and_tempi_in_rare_forms(tmp_path):
     text = "X:1\nM:4/4\nL:1/8\nQ:C3=60\nK:D exp _b _e\nB2E2F2C2|[K:D exp ^f]F8|"
     score = read_abc(tmp_path, text)
