@@ -114,7 +114,8 @@ class _Voice:
         sections: the first bar and the letter of each section.
         scope: of accidentals: the same `pitch` in all octaves, one `octave`, or `not` a later note.
         accidentals: those that hold until its end, by letters, or by pitches without accidentals.
-        ties: what the last notes tie on: their accidentals, by pitches without accidentals.
+        overlay: how many `&` there were in the bar.
+        ties: the accidentals of the last notes that tie on, by overlays, by pitches without them.
         last: where the last note or rest begins, its length, and how many notes it has.
         tuplet: by how much the next notes are shorter, and how many these are.
         broken: by how much the next note is shorter, since the one before is dotted, or longer.
@@ -133,7 +134,8 @@ class _Voice:
         self.sections = list[tuple[int, str]]()
         self.scope = "pitch"
         self.accidentals = dict[int | str, int]()
-        self.ties = dict[int, int]()
+        self.overlay = 0
+        self.ties = dict[int, dict[int, int]]()
         self.last = Fraction(0), Fraction(0), 0
         self.tuplet = Fraction(1), 0
         self.broken = Fraction(1)
@@ -170,7 +172,7 @@ class _Voice:
             self._break_rhythm(token["broken"])
         elif token["overlay"]:  # another voice in this bar
             self.bar.length = max(self.bar.length, self.at)
-            self.at, self.accidentals, self.ties = Fraction(0), {}, {}
+            self.at, self.accidentals, self.overlay = Fraction(0), {}, self.overlay + 1
         elif token["text"]:
             self._read_words(token["text"])
         else:
@@ -191,19 +193,19 @@ class _Voice:
             length *= self.tuplet[0]
             self.tuplet = self.tuplet[0], self.tuplet[1] - 1
         self.broken = Fraction(1)
-        ties = dict[int, int]()
+        tied, ties = self.ties.get(self.overlay, {}), dict[int, int]()
         for sign, letter, marks, own, tie in notes:
             octave = 4 + letter.islower() + marks.count("'") - marks.count(",")
             natural = 12 * (octave + 1) + PITCH_CLASSES.index(letter.upper())
             exact = (sign.count("^") - sign.count("_")) * note_length(sign.strip("^_="))
             alter, holds_for = round(exact), letter.upper() if self.scope == "pitch" else natural
-            is_tied = natural in self.ties and (not sign or alter == self.ties[natural])
+            is_tied = natural in tied and (not sign or alter == tied[natural])
             if sign:
                 self.num_microtones += exact != alter
                 if self.scope != "not":
                     self.accidentals[holds_for] = alter
             elif is_tied:
-                alter = self.ties[natural]
+                alter = tied[natural]
             else:
                 alter = self.accidentals.get(holds_for, self.alters.get(letter.upper(), 0))
             if tie or ties_on:
@@ -211,7 +213,7 @@ class _Voice:
             pitch = natural + alter + self.semitones
             note = Note(self.at, length * note_length(own), pitch, is_tied, natural in ties)
             self.bar.notes.append(note)
-        self.ties = ties
+        self.ties[self.overlay] = ties
         if notes:
             length *= note_length(notes[0][3])
         self.last = self.at, length, len(notes)
@@ -241,7 +243,7 @@ class _Voice:
             return
         self.bars.append(self.bar)
         self.bar = Bar(self.metre, endings=self.bar.endings)
-        self.at, self.accidentals = Fraction(0), {}
+        self.at, self.accidentals, self.overlay = Fraction(0), {}, 0
 
     def _rest_for_bars(self, count: int) -> None:
         if count + len(self.bars) > MAX_BARS:
