@@ -44,8 +44,8 @@ _TOKEN = re.compile(
     rf"""
     \[(?P<field>[A-Za-z]):(?P<value>[^\]\[]*)\]
     | "(?P<text>[^"]*)"
-    | \+[a-z.]{{4,30}}\+                                      # decorations as they once were
-    | !(?P<decoration>[^!|\n]{{1,80}})! | (?P<sign>[HSO])
+    | \+(?P<old>[a-z.]{{4,30}} | D\.[CS]\.[a-z]{{0,20}})\+    # decorations as they once were
+    | !(?P<mark>[^!|\n]{{1,80}})! | (?P<sign>[HSO])
     | \{{[^{{}}]*\}}                                          # grace notes
     | (?P<bar>:*\|[|\]:]* | ::+ | \[\|[\]:|]*) \s* (?P<after>\d[\d,-]*)?
     | \[(?P<ending>\d[\d,-]*)
@@ -176,7 +176,7 @@ class _Voice:
         elif token["text"]:
             self._read_words(token["text"])
         else:
-            self._read_decoration(token["decoration"] or _SIGNS.get(token["sign"], ""))
+            self._read_decoration(token["mark"] or token["old"] or _SIGNS.get(token["sign"], ""))
 
     def _add(
         self, length: Fraction, notes: Sequence[tuple[str, ...]], ties_on: bool = False

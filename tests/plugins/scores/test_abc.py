@@ -125,6 +125,8 @@ def test_repeats(tmp_path, music, expected):
         ("C4|D4!fine!|E4!D.C.!|]", "CDECD"),
         ('C4|D4"^Fine"|E4"_D.C. al Fine"|]', "CDECD"),
         ("C4|!segno!D4|E4!D.S.!|F4|]", "CDEDEF"),
+        ("C4|+segno+D4|E4+D.S.+|F4|]", "CDEDEF"),
+        ("C4|D4+fine+|E4+D.C.alfine+|]", "CDECD"),
         ('C4|SD4|E4!dacoda!|F4"^D.S. al Coda"|OG4|]', "CDEFDEG"),
         ("C4|D4O|E4!D.C.!|OF4|]", "CDECDF"),
         ("|:C4|1D4:|2E4!fine!|F4!D.C.!|]", "CDCEFCE"),
@@ -238,8 +240,8 @@ BOOK = (
 
 
 def test_fermatas_are_markers(tmp_path):
-    score = read_abc(tmp_path, HEAD + "CDE!fermata!F|HG4|")
-    assert score.markers == [(1440, "Fermata"), (1920, "Fermata")]
+    score = read_abc(tmp_path, HEAD + "CDE!fermata!F|HG4|+fermata+A4|")
+    assert score.markers == [(1440, "Fermata"), (1920, "Fermata"), (3840, "Fermata")]
 
 
 def test_each_tune_of_a_book_has_a_path(tmp_path):
