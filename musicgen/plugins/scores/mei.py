@@ -54,7 +54,7 @@ class _Reader:
 
     Attributes:
         starts: ticks at which bars begin.
-        onsets: ticks at which notes and rests begin.
+        onsets: ticks at which notes, chords and rests begin.
         ends: ticks at which notes end.
         metres: of bars.
         parts: of staves; a part is an index of the sheet's tracks.
@@ -64,10 +64,10 @@ class _Reader:
         new_keys: of staves, from the next bar, note or rest on.
         common_key: of the staves that follow.
         new_bpm: from the next bar on.
-        notes: parts and pitches of notes; rests and cue notes have None for a pitch.
+        notes: parts and pitches of notes; chords, rests and cue notes have None for a pitch.
         ties: beginnings of the ties that end at a note.
         written: notes of each staff that are printed in another octave where a sign says so.
-        octaves: such signs, with their bars.
+        signs: of octaves, tempi and fermatas, with their bars.
         num_microtones: notes whose pitches are no semitones.
     """
 
@@ -94,12 +94,12 @@ class _Reader:
         self.notes = dict[str, tuple[int, int | None]]()
         self.ties = dict[str, str]()
         self.written = defaultdict[str, list[str]](list)
-        self.octaves = list[tuple[Element, str]]()
+        self.signs = list[tuple[Element, str]]()
         self.num_microtones = 0
 
     def finish(self, root: Element) -> Sheet:
         """Return the sheet; a tie joins a note to what it begins with, if that fits."""
-        self._move_octaves(root)
+        self._move_octaves()
         self.sheet.notes = [[] for _ in self.sheet.tracks]
         self.sheet.bars = [(tick, self.metres[name]) for name, tick in self.starts.items()]
         self.sheet.keys = list(self.keys.values())
@@ -126,37 +126,41 @@ class _Reader:
         for measure in root.iter("measure"):
             if measure.get("right") == "dbl" and measure.get(_ID, "") in bar_ends:
                 self.sheet.markers.append((0, bar_ends[measure.get(_ID, "")], DOUBLE_BAR))
-        marked = {mark.get("startid", "")[1:] for mark in root.iter("fermata")}
-        for element in root.iter():
-            if element.get(_ID, "") in marked:  # a chord's first note stands for it
-                name = next(element.iter("note"), element).get(_ID, "")
-                if name in self.onsets:
-                    self.sheet.markers.append((self.notes[name][0], self.onsets[name], FERMATA))
+        self._add_tempi_and_fermatas()
         return self.sheet
 
-    def _move_octaves(self, root: Element) -> None:
+    def _add_tempi_and_fermatas(self) -> None:
+        for sign, bar in self.signs:
+            tick, note = self._tick(sign, bar), self.notes.get(sign.get("startid", "")[1:])
+            part = self.parts.get(sign.get("staff", "")) if note is None else note[0]
+            if sign.tag == "tempo":
+                self._add_tempo(self.starts.get(bar) if tick is None else tick, _bpm(sign))
+            elif sign.tag == "fermata" and tick is not None and part is not None:
+                self.sheet.markers.append((part, tick, FERMATA))
+
+    def _move_octaves(self) -> None:
         """Move the notes below or above signs such as 8va to where they sound."""
-        first = {chord.get(_ID, ""): chord.find("note") for chord in root.iter("chord")}
         begins = {
             staff: sorted((self.onsets[name], name) for name in names if name in self.onsets)
             for staff, names in self.written.items()
         }
-        for sign, bar in self.octaves:
-            edges = list[int | None]()
-            for key, moment in ("startid", "tstamp"), ("endid", "tstamp2"):
-                name = sign.get(key, "").removeprefix("#")
-                note = first.get(name)
-                tick = self.onsets.get(name if note is None else note.get(_ID, ""))
-                edges.append(self._moment(bar, sign.get(moment, "")) if tick is None else tick)
-            start, end = edges
+        for sign, bar in self.signs:
+            start, end = self._tick(sign, bar), self._tick(sign, bar, "endid", "tstamp2")
             notes = begins.get(sign.get("staff", ""), [])
-            if start is None or end is None:
+            if sign.tag != "octave" or start is None or end is None:
                 continue
             octaves = {"8": 12, "15": 24, "22": 36}.get(sign.get("dis", "8"), 0)
             semitones = -octaves if sign.get("dis.place") == "below" else octaves
             for _, name in notes[bisect_left(notes, (start,)) : bisect_left(notes, (end + 1,))]:
                 part, pitch = self.notes[name]
                 self.notes[name] = part, None if pitch is None else pitch + semitones
+
+    def _tick(
+        self, sign: Element, bar: str, note: str = "startid", moment: str = "tstamp"
+    ) -> int | None:
+        """Return where the note of a sign begins, else its beat; None without either."""
+        tick = self.onsets.get(sign.get(note, "").removeprefix("#"))
+        return self._moment(bar, sign.get(moment, "")) if tick is None else tick
 
     def _moment(self, bar: str, text: str) -> int | None:
         """Return the tick of a beat such as `3.5`, or `1m+2`: of the next bar; None without one."""
@@ -187,7 +191,7 @@ class _Reader:
                 self._read_definition(element)
             case "measure":
                 self._begin_bar(element.get(_ID, ""))
-            case "note" | "rest" | "mRest" | "space" | "mSpace":
+            case "chord" | "note" | "rest" | "mRest" | "space" | "mSpace":
                 self._read_note(element)
             case "syl":
                 part = self.parts[self.staff]
@@ -195,10 +199,8 @@ class _Reader:
                     self.sheet.tracks[part].program = CHOIR_AAHS
             case "tie":
                 self.ties[element.get("endid", "")[1:]] = element.get("startid", "")[1:]
-            case "tempo":
-                self._read_tempo(element)
-            case "octave":
-                self.octaves.append((element, self.bar))
+            case "octave" | "tempo" | "fermata":
+                self.signs.append((element, self.bar))
 
     def _begin_bar(self, name: str) -> None:
         """Begin a bar in the metre, the keys and the tempo that were printed before it."""
@@ -207,7 +209,7 @@ class _Reader:
         for staff in list(self.new_keys):
             self._begin_key(staff, self.starts.get(name))
         if self.new_bpm is not None:
-            self._add_tempo(0, self.new_bpm)
+            self._add_tempo(self.starts.get(name), self.new_bpm)
             self.new_bpm = None
 
     def _read_definition(self, element: Element) -> None:
@@ -266,6 +268,10 @@ class _Reader:
     def _read_note(self, element: Element) -> None:
         name, part = element.get(_ID, ""), self.parts[self.staff]
         pitch = None
+        if element.tag == "chord":  # its first note stands for it
+            first = next(element.iter("note"), element).get(_ID, "")
+            if first in self.onsets:
+                self.onsets[name] = self.onsets[first]
         if self.staff in self.new_keys:
             self._begin_key(self.staff, self.onsets.get(name))
         if element.tag != "note" or element.get("cue") == "true":
@@ -291,26 +297,20 @@ class _Reader:
         octave, step = divmod(int(element.attrib["loc"]) + 2, 7)  # 0 is the lowest line, E4
         return DRUMS.get(f"{'CDEFGAB'[step]}{octave + 4}", SNARE)
 
-    def _read_tempo(self, element: Element) -> None:
-        place = (float(element.get("tstamp", 1)) - 1) * 4 / self.metre[1]
-        text = "".join(element.itertext())
-        if match := re.fullmatch(r"\d{1,4}(\.\d*)?", element.get("mm", "")):
-            unit = 4 / float(element.get("mm.unit", 4))
-            bpm = float(match[0]) * unit * (2 - 0.5 ** int(element.get("mm.dots", 0)))
-        elif match := re.search(r"\[?(\w+)(-dot|\.)?\s*=\s*(\d{1,4})", text):
-            dotted = 1.5 if match[2] else 1
-            bpm = float(match[3]) * _BEATS.get(match[1], 1) * dotted
-        elif element.get("midi.bpm"):
-            bpm = float(element.attrib["midi.bpm"])
-        else:
-            return
-        self._add_tempo(max(0, place), bpm)
-
-    def _add_tempo(self, place: float, bpm: float) -> None:
-        """Add a tempo some quarters after the beginning of the bar."""
-        if self.bar in self.starts and 4 <= bpm <= 1000:
-            tick = self.starts[self.bar] + round(place * TICKS_PER_BEAT)
+    def _add_tempo(self, tick: int | None, bpm: float) -> None:
+        if tick is not None and 4 <= bpm <= 1000:
             self.sheet.tempos.append((tick, bpm))
+
+
+def _bpm(tempo: Element) -> float:
+    """Return the quarter notes a minute of a tempo; 0 of one in words."""
+    if match := re.fullmatch(r"\d{1,4}(\.\d*)?", tempo.get("mm", "")):
+        unit = 4 / float(tempo.get("mm.unit", 4))
+        return float(match[0]) * unit * (2 - 0.5 ** int(tempo.get("mm.dots", 0)))
+    if match := re.search(r"\[?(\w+)(-dot|\.)?\s*=\s*(\d{1,4})", "".join(tempo.itertext())):
+        dotted = 1.5 if match[2] else 1
+        return float(match[3]) * _BEATS.get(match[1], 1) * dotted
+    return float(tempo.get("midi.bpm", 0))
 
 
 def _pitch(note: Element) -> int:

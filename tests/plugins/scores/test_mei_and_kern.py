@@ -242,6 +242,17 @@ def test_tempi_of_mei_count_their_units(tmp_path, units, bpm):
     np.testing.assert_allclose(score.tempos.tolist()[-1], (1920 + 960, bpm))
 
 
+@pytest.mark.parametrize("place", ['startid="#p"', 'startid="#q"', 'tstamp="2" staff="1"'])
+def test_tempi_and_fermatas_of_mei_stand_at_their_notes_or_beats(tmp_path, place):
+    first = step("d", 4, 'xml:id="p"')
+    chord = f'<chord dur="4" xml:id="q">{first}{step("f")}</chord>'
+    signs = f'<tempo {place} midi.bpm="90"/><fermata {place}/>'
+    bars = (whole("c"), ""), (step("c") + chord + step("e", 2), signs)
+    score = read_text(tmp_path, "a.mei", mei(head(), *bars))
+    assert score.tempos.tolist() == [(2400, 90)]
+    assert score.markers == [(2400, "Fermata")]
+
+
 @pytest.mark.parametrize(
     ("pitch", "expected"), [("c", [(0, 8, 60)]), ("e", [(0, 4, 60), (4, 4, 64)])]
 )
