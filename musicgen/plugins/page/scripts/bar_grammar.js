@@ -1,5 +1,5 @@
-// The grammar of REMI and Songs for one sequence, as musicgen/tokenization/remi/grammar.py and
-// songs/grammar.py have it for a batch.
+// The grammar of REMI and Songs for one sequence, as musicgen/tokenization/bar_grammar.py has it for
+// a batch.
 
 const HEADER_FAMILIES = ["Bar", "Left", "Key", "Tempo", "EOS"]; // which are not written to a kept part
 
@@ -143,7 +143,7 @@ class BarGrammar extends Grammar {
     return [Math.max(start, time), chord];
   }
 
-  /** Leave the tokens with which the chords come at their times, as constraints/chords.py does. */
+  /** Leave the tokens with which the chords come at their times, as bar_constraints.py does. */
   restrictToProgression(mask, last) {
     const { tokenizer, time, barStart, barEnd } = this;
     const { families, followers, hasParts } = tokenizer;

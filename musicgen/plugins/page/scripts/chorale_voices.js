@@ -1,4 +1,4 @@
-// Which of four voices sings a note, as in musicgen/tokenization/chorale/frames.py. Notes are
+// Which of four voices sings a note, as in musicgen/tokenization/voices.py. Notes are
 // { pitch, onset, end }; times are frames.
 
 /** Return the voice of each track: by name, or by height of up to four without chords; else null. */
@@ -22,7 +22,7 @@ function voicesOfTracks(tracks, voiceNames) {
 
 const allVoices = () => [...Array(CONSTANTS.numVoices).keys()];
 
-/** Give each note the voice that sings it, -1 beyond four voices; see lead_voices in frames.py. */
+/** Give each note the voice that sings it, -1 beyond four voices; see lead_voices in voices.py. */
 function leadVoices(notes) {
   const last = [...CONSTANTS.voiceCentres];
   const busyUntil = allVoices().fill(0);

@@ -1,4 +1,5 @@
-// Chords of a score: its own markers, and recognised before them, as in musicgen/tokenization/chords.
+// Chords of a score: its own markers, and recognised before them, as in
+// musicgen/tokenization/chord_recognition.py.
 
 /** Return [tick, index of the chord] from a score's markers or its notes, as the model was trained. */
 function chordEvents(score, { chordSource, chordIndices, recognition }) {

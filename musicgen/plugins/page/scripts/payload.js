@@ -3,7 +3,7 @@
 const differences = (values) => values.map((value, i) => value - (values[i - 1] ?? 0));
 
 /**
- * Return the piece as score_payload in musicgen/report/payload.py does.
+ * Return the piece as score_payload in musicgen/report/html.py does.
  *
  * @param marks passages to mark: first tick, last tick, text
  */

@@ -1,11 +1,11 @@
-// What somebody asks for in words: chords, as musicgen/tokenization/chords/progression.py reads them,
-// the key of a new piece, and a form.
+// What somebody asks for in words: chords, as musicgen/tokenization/chords.py reads them, the
+// key of a new piece, and a form.
 
 const [RETURN, CONTRAST] = [3, -6]; // nats, as in musicgen/generation/decoder.py
 const CHORDS_EXPECTED =
   "expected chords such as C, Bb, F#m, Am7, G7 or N.C., one a bar, or bars such as C Am | F | % |";
 
-/** Return the index of a printed chord symbol, as chord_marker in midi/chord_symbols.py reads it. */
+/** Return the index of a printed chord symbol, as chord_marker in midi/key.py reads it. */
 function parseChord(symbol, { chordIndices }) {
   const plain = symbol
     .replace(/[♯♭−△]/g, (sign) => ({ "♯": "#", "♭": "b", "−": "-", "△": "Δ" })[sign])
