@@ -41,7 +41,7 @@ class ChoraleTokenizer {
   }
 
   /** Return the token of the key, as an array that is empty if the vocabulary has no keys. */
-  #keyOf(keys = [], frames) {
+  #keyOf(keys, frames) {
     if (!this.hasModes) return [];
     const sung = {
       tracks: this.#tracksOf(frames),

@@ -41,7 +41,7 @@ function findKey(score, { keyFits }, { fifths = null, isInside = () => true } = 
 
 /** Return the names of the pitch classes by a key signature, else in the key of notes. */
 function noteNames(keys, score, tables) {
-  return tables.spellings[keys?.[0]?.[1] ?? findKey(score, tables)?.fifths];
+  return tables.spellings[keys[0]?.[1] ?? findKey(score, tables)?.fifths];
 }
 
 /** Return the marker of a chord, whose root has a name with a sharp, with other names of the notes. */

@@ -19,7 +19,7 @@ function headEvents({ tempos, signatures, keys, markers }) {
     ...signatures.map(([tick, numerator, denominator]) => {
       return [tick, metaEvent(TIME_SIGNATURE, [numerator, Math.log2(denominator), 24, 8])];
     }),
-    ...(keys ?? []).map(([tick, fifths, minor]) => {
+    ...keys.map(([tick, fifths, minor]) => {
       return [tick, metaEvent(KEY_SIGNATURE, [fifths & 255, minor ? 1 : 0])];
     }),
     ...markers.map(([tick, text]) => [tick, metaEvent(MARKER, textBytes(text))]),

@@ -5,7 +5,7 @@ const [HALF, FULL, PIECE] = [0, 1, 2];
 
 /** Return [tick, index] of the keys of a score, as with_modes in midi/key.py reads them. */
 function keysOf(score, tokenizer) {
-  const keys = score.keys ?? [];
+  const { keys } = score;
   const modeIsOpen = tokenizer.hasModes && !keys.some(([, , minor]) => minor);
   return keys.map(([tick, fifths, minor], i) => {
     const end = keys[i + 1]?.[0] ?? Infinity;

@@ -108,7 +108,7 @@ function frameOf(score, start) {
     const after = events.filter(([tick]) => tick > start);
     return [...before, ...after].map(([tick, ...rest]) => [scale(tick), ...rest]);
   };
-  const keys = score.keys?.slice(0, 1).map(([, ...key]) => [0, ...key]);
+  const keys = score.keys.slice(0, 1).map(([, ...key]) => [0, ...key]);
   return { tempos: from(score.tempos), signatures: from(score.signatures).slice(0, 1), keys };
 }
 
@@ -116,7 +116,7 @@ function frameOf(score, start) {
 function withFrame(score, frame) {
   const tempos = score.tempos.length ? score.tempos : frame.tempos;
   const signatures = score.signatures.length ? score.signatures : frame.signatures;
-  return { ...score, tempos, signatures, keys: score.keys?.length ? score.keys : frame.keys };
+  return { ...score, tempos, signatures, keys: score.keys.length ? score.keys : frame.keys };
 }
 
 /** Return a piece with notes that somebody played after it, in ticks of decoded scores. */
