@@ -37,9 +37,9 @@ ACCOMPANIED = """
     const composer = new Composer(() => model);
     composer.begin(makePrompt(tokenizer, readMidi(Uint8Array.from(data.file)), 99));
     const params = { temperature: 1, top_p: 1, min_p: 0, typical_p: 1, top_k: null, guidance: 1 };
-    for (const _ of composer.accompany({ seed: 1, params })) ;
+    for (const _ of composer.accompany(composer.melody, { seed: 1, params })) ;
     const [ahead, sampled, whole] = [[...fed], [...masks], composer.tokens];
-    const again = composer.accompany({ seed: 2, params });
+    const again = composer.accompany(composer.melody, { seed: 2, params });
     for (let i = 0; i < 150; i++) again.next();
     again.return();
     return { ahead, masks: sampled, whole, interrupted: composer.tokens, end: composer.endTime };
@@ -119,12 +119,12 @@ def test_a_page_of_songs_continues_and_accompanies(tmp_path, monkeypatch):
           composer.begin(livePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.file)), 20));
           for (const _ of composer.compose({ end: 96, seed: 1, params: sampling })) ;
           const { tokens } = composer;
-          for (const _ of composer.accompany({ seed: 1, params: sampling })) ;
+          for (const _ of composer.accompany(composer.melody, { seed: 1, params: sampling })) ;
           const { tracks } = composer.score;
           const found = [tokens, composer.tokens];
           composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.melody)), 99));
           const params = { ...sampling, temperature: 0, guidance: 9 };
-          for (const _ of composer.accompany({ seed: 1, params })) ;
+          for (const _ of composer.accompany(composer.melody, { seed: 1, params })) ;
           const copies = composer.negative.snapshots.length;
           return { found, guided: composer.tokens, kept: tracks.map(({ isKept }) => isKept), copies };
         });

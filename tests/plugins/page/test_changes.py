@@ -23,6 +23,17 @@ SESSION = """
 """
 
 
+def test_without_a_melody_there_is_nothing_to_undo(tmp_path):
+    body = f"""
+        {SESSION}
+        return (async () => {{
+          await send("accompany", {{ settings }});
+          return [messages.at(-1).kind, session.earlier.length];
+        }})();
+    """
+    assert run_tokenizer(tmp_path, "chorale", body) == ["error", 0]
+
+
 @pytest.mark.parametrize("name", ["songs", "chorale"])
 def test_each_change_is_undone(name, tmp_path):
     first, second = (list(dumps(each.clip(0, 8 * 1920))) for each in pieces(name)[:2])

@@ -29,7 +29,7 @@ COMPOSE = """
       const continued = [...composer.tokens];
       const midi = [...writeMidi(composer.score)];
       composer.begin(makePrompt(composer.tokenizer, file, 2));
-      for (const _ of composer.accompany({ seed: 2, params: sampling }));
+      for (const _ of composer.accompany(composer.melody, { seed: 2, params: sampling }));
       return { continued, midi, accompanied: composer.tokens };
     });
 """

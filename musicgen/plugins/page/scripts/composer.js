@@ -77,6 +77,11 @@ class Composer {
     };
   }
 
+  /** The melody of the piece, see withMelodyAhead; throws without one. */
+  get melody() {
+    return this.tokenizer.withMelodyAhead(this.tokens);
+  }
+
   get numBars() {
     return Math.ceil(this.endTime / this.prompt.barLength);
   }
@@ -144,12 +149,12 @@ class Composer {
   }
 
   /**
-   * Return the work of writing the other voices or parts to the melody of the piece, a token at a time.
+   * Return the work of writing the other voices or parts to a melody, a token at a time.
    *
+   * @param melody that of the piece
    * @param options seed and take, which decide the random numbers; params of sampleToken
    */
-  accompany({ seed, take = 0, params }) {
-    const melody = this.tokenizer.withMelodyAhead(this.tokens);
+  accompany(melody, { seed, take = 0, params }) {
     this.begin({ ...this.prompt, tokens: [], endTime: melody.endTime, kept: melody.kept });
     this.endTime = 0;
     return this.#accompany(melody, randomNumbers(seed, take, 0), { ...params, variation: null });

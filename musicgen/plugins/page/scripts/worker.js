@@ -130,8 +130,9 @@ class Session {
   accompany({ settings }) {
     const { composer } = this;
     const params = { ...this.sampling, temperature: settings.temperature };
+    const { melody } = composer; // without one nothing changes
     this.remember();
-    const work = composer.accompany({ ...settings, params });
+    const work = composer.accompany(melody, { ...settings, params });
     this.planned =
       (composer.prompt.endTime * CONSTANTS.ticksPerBeat) / composer.tokenizer.stepsPerBeat;
     return this.run(work, { composing: true });
