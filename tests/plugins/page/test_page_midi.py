@@ -108,6 +108,11 @@ CASES = {
         [("", 0, False, 2), ("", 0, False, 2)],
         [],
     ),
+    "notes without an end": (
+        PromptFile([[*MELODY[:1], (240, MELODY[0][1]), *MELODY[1:3], (9000, b"\xb0\x07\0")]]),
+        [("", 0, False, 3)],
+        [],
+    ),
     "all notes off": (
         PromptFile([[*MELODY[:1], (0, BASS[0][1]), (120, b"\xb0\x7b\0"), *MELODY[2:], *BASS[1:]]]),
         [("", 0, False, 2), ("", 0, False, 2)],

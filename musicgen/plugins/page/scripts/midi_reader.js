@@ -384,10 +384,22 @@ class TrackReader {
     this.looseEnds.push([channel, null, this.time]);
   }
 
+  /** End the notes that have no end, as length_without_end in midi/tracks.py does. */
   endOpenNotes() {
     const longest = LONGEST_OPEN * this.score.ticksPerBeat;
-    for (const note of [...this.open.values()].flat()) {
-      note[1] = Math.max(1, Math.min(this.time - note[0], longest));
+    for (const [key, open] of this.open) {
+      if (!open.length) continue;
+      const isOpen = new Set(open);
+      const ends = this.notes
+        .filter(({ channel, note }) => channel * 128 + note[2] === key && !isOpen.has(note))
+        .map(({ note: [onset, duration] }) => onset + duration)
+        .sort((a, b) => a - b);
+      let next = 0;
+      for (const note of open) {
+        while (ends[next] <= note[0]) next++;
+        const rest = Math.max(1, Math.min(this.time - note[0], longest));
+        note[1] = next < ends.length ? ends[next] - note[0] : rest;
+      }
     }
   }
 }
