@@ -44,7 +44,7 @@ MEASURED = {
     "training_step": _MODEL,
     "tunes": _CONTINUATIONS,
 }
-"""The files that a result of benchmarks/results/ measures, with the script of its name."""
+"""The files that a result of benchmarks/results/ measures."""
 NOT_MEASURED_AGAIN = {
     *("gpu-cuda", "gpu_profile"),  # on a GPU
     *("jsb_best", "leading_part", "race_decay", "race_options"),  # trainings
@@ -60,14 +60,13 @@ def main() -> None:
 def findings() -> Iterator[str]:
     """Yield a line for each result that is older than its code, or of a commit that is unknown."""
     for name, measured in MEASURED.items():
-        paths = (f"benchmarks/{name}.py", *measured)
         try:
-            commits = changes(ROOT, RESULTS / f"{name}.json", paths)
+            commits = changes(ROOT, RESULTS / f"{name}.json", measured)
         except subprocess.CalledProcessError:
             yield f"{name}: measured by a commit that is not in the history"
             continue
         if commits:
-            yield f"{name}: older than {len(commits)} commits of {', '.join(paths)}"
+            yield f"{name}: older than {len(commits)} commits of {', '.join(measured)}"
 
 
 def changes(repository: Path, result: Path, paths: tuple[str, ...]) -> list[str]:
