@@ -1,11 +1,13 @@
 """Training from Python."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import musicgen
+from tests.end_to_end.command_line import SHORT, TINY
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,19 @@ def test_the_model_is_that_of_the_new_run(monkeypatch, tmp_path):
     first, second = musicgen.train("seed=2"), musicgen.train("seed=2")
     assert first != second
     assert first.parent == Path("outputs/debug")
+
+
+def test_the_command_trains_a_model_that_is_loaded(monkeypatch, tmp_path):
+    run = subprocess.run
+
+    def in_this_process(arguments, *, check):
+        assert check, "else nobody learns that training failed"
+        python, option, code, *settings = arguments
+        assert (python, option) == (sys.executable, "-c")
+        monkeypatch.setattr(sys, "argv", ["-c", *settings])
+        monkeypatch.setattr(subprocess, "run", run)  # of git, for the run's record
+        exec(code, {})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", in_this_process)
+    assert musicgen.train(*TINY, *SHORT).model.dim == 16
