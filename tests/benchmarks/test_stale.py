@@ -54,16 +54,15 @@ def test_results_are_of_the_present_code():
 
 def test_a_result_of_an_unknown_commit_does_not_hide_the_others(tmp_path, commit, monkeypatch):
     measured = commit("old.json", "{}")
-    (tmp_path / "benchmarks").mkdir()
-    commit("benchmarks/old.py", "1")
+    commit("code.py", "1")
     commit("old.json", json.dumps({"commit": measured}))
     commit("other.json", json.dumps({"commit": "0" * 40}))
     monkeypatch.setattr(stale, "ROOT", tmp_path)
     monkeypatch.setattr(stale, "RESULTS", tmp_path)
-    monkeypatch.setattr(stale, "MEASURED", {"other": (), "old": ()})
+    monkeypatch.setattr(stale, "MEASURED", {"other": ("code.py",), "old": ("code.py",)})
     assert [*stale.findings()] == [
         "other: measured by a commit that is not in the history",
-        "old: older than 1 commits of benchmarks/old.py",
+        "old: older than 1 commits of code.py",
     ]
 
 
