@@ -40,12 +40,12 @@ _SHOWN = {
 class LogCost(pl.Callback):
     """Log tokens per second as often as the loss, and hours and gigabytes at each validation.
 
-    Tokens are counted over all processes. `train/tokens_per_cpu_second` is per second of processor
-    time of all threads, on which other programs have little effect. Both rates leave out the time
-    of validations. `train/mfu` is the model's FLOPs, by formula, over the device's peak in the
-    precision of the products (Chowdhery et al. 2022), on GPUs whose peak is known. Tokens and hours
-    are summed over the sessions of a resumed run. Gigabytes are the peak memory so far: of tensors
-    on a GPU, otherwise of the whole process.
+    Tokens are counted over all processes, padding included. `train/tokens_per_cpu_second` is per
+    second of processor time of all threads, on which other programs have little effect. Both rates
+    leave out the time of validations. `train/mfu` is the model's FLOPs, by formula, over the
+    device's peak in the precision of the products (Chowdhery et al. 2022), on GPUs whose peak is
+    known. Tokens and hours are summed over the sessions of a resumed run. Gigabytes are the peak
+    memory so far: of tensors on a GPU, otherwise of the whole process.
     """
 
     def __init__(self) -> None:
