@@ -35,6 +35,7 @@ WORKER_SCRIPTS = (
     "midi_reader",
     "midi_writer",
     "quantization",
+    "whole_bars",
     "chords",
     "phrases",
     "progression",

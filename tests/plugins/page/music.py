@@ -1,5 +1,6 @@
 """Tokenizers and pieces on which the page and Python are compared."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ SINGERS = [
     [("", 0), ("", 0), ("", 0), ("", 0)],
     [("cellos", 0), ("VIOLA", 0)],
 ]
+# Upbeats of a quarter, of an eighth and of a half; bars that the next metre cuts short.
+UPBEATS = [
+    [(0, 1, 4), (480, 4, 4)],
+    [(240, 4, 4)],
+    [(0, 2, 4), (960, 3, 4), (5280, 5, 4), (9120, 13, 8), (12000, 4, 4)],
+]
 TOKENIZERS = {
     "remi": REMI(),
     "remi metres": REMI(time_signatures=TIME_SIGNATURES, max_bars=20, chords=False),
@@ -57,9 +64,17 @@ def run_tokenizer(folder: Path, name: str, body: str, **data: Any) -> Any:
     return run_worker(folder, data | {"tables": tokenizer_tables(TOKENIZERS[name])}, body)
 
 
+def with_upbeats(scores: Sequence[Score]) -> list[Score]:
+    """Return scores without chords whose first bars are shorter than the next."""
+    metres = [[TimeSignature(*each) for each in rows] for rows in UPBEATS]
+    pairs = zip(scores, metres, strict=False)
+    return [replace(each, time_signatures=rows, markers=[]) for each, rows in pairs]
+
+
 def pieces(kind: str) -> list[Score]:
     if kind.startswith("remi"):
-        return [compose_pop(SEED, i) for i in range(4)]
+        songs = [compose_pop(SEED, i) for i in range(4)]
+        return [*songs, *with_upbeats(songs)]
     # Chords; tracks that are voices by name, in another order, and by height; each with rests.
     rng = np.random.default_rng(0)
     frames = rng.integers(40, 90, (8, 24, 4)).repeat(3, axis=1)
@@ -79,8 +94,8 @@ def pieces(kind: str) -> list[Score]:
         others[1].time_signatures = [TimeSignature(0, 3, 8), TimeSignature(4320, 4, 4)]
         others[1].tempos = np.array([(0, 71.0), (2000, 93.0), (2300, 180.0)], TEMPO)
     if kind == "songs of a quartet":  # which the others do not fit
-        return others[3:]
-    return [groove, compose_pop(SEED, 0), named, *others]
+        return [*others[3:], *with_upbeats(others[3:])]
+    return [groove, compose_pop(SEED, 0), named, *others, *with_upbeats(others)]
 
 
 def plain(score: Score) -> dict:

@@ -137,7 +137,8 @@ def test_pieces_are_encoded_and_decoded_alike(name, tmp_path):
     body = """
         return data.files.map((bytes) => {
           const score = readMidi(Uint8Array.from(bytes));
-          const tokens = tokenizer.encode(score);
+          const inBars = tokenizer.inBars(score);
+          const tokens = tokenizer.encode(inBars, inBars.chords);
           const prompt = makePrompt(tokenizer, score, 3);
           const again = readMidi(writeMidi(tokenizer.decode(tokens)));
           return { score, tokens, prompt, decoded: tokenizer.decode(tokens), again };

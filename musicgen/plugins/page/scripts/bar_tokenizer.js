@@ -50,13 +50,20 @@ class BarTokenizer {
     );
   }
 
-  /** Return the grid steps in a bar of a score, in the time signature of its first note. */
+  /** Return a score in whole bars of the tokens, with its `chords`: [tick, index] of each. */
+  inBars(score) {
+    const chords = this.chords ? chordEvents(score, this) : [];
+    const barSteps = (signature) => this.bar_lengths[this.findTimeSignature(signature)];
+    return inWholeBars({ ...score, chords }, this.stepsPerBeat, barSteps);
+  }
+
+  /** Return the grid steps in a bar of a score, in its first time signature. */
   barLength(score) {
-    return this.bar_lengths[this.findTimeSignature(timeSignatureAt(score, firstOnset(score)))];
+    return this.bar_lengths[this.findTimeSignature(firstTimeSignature(score))];
   }
 
   /** Return the first grid step and the time signature of each bar, and where the last one ends. */
-  bars(score) {
+  bars(score, chords) {
     const bars = [];
     let [start, signature] = [0, this.findTimeSignature(CONSTANTS.timeSignature)];
     const fill = (until) => {
@@ -69,7 +76,7 @@ class BarTokenizer {
       fill(toGrid(tick, this.stepsPerBeat, score.ticksPerBeat));
       signature = this.findTimeSignature(next);
     }
-    const end = lastTick(score) + 1;
+    const end = lastTick(score, chords) + 1;
     fill(toGrid(end, this.stepsPerBeat, score.ticksPerBeat) + 1);
     return { bars, end: start };
   }
@@ -187,12 +194,12 @@ class BarTokenizer {
   }
 
   /**
-   * Return the tokens of a whole piece, end token included.
+   * Return the tokens of a whole piece in whole bars, end token included.
    *
    * @param chords [tick, index] of each
    */
   encode(score, chords = this.chords ? chordEvents(score, this) : []) {
-    const { bars, end } = this.bars(score);
+    const { bars, end } = this.bars(score, chords);
     const step = (tick) => toGrid(tick, this.stepsPerBeat, score.ticksPerBeat);
     const isInside = ([time]) => time >= 0 && time < end;
     const barOf = (time) => bars.findLastIndex(([start]) => start <= time);

@@ -18,9 +18,14 @@ class ChoraleTokenizer {
     this.opening = this.hasModes ? 2 : 1; // tokens before those of voices
   }
 
-  /** Return the grid steps in a bar of a score, in the time signature of its first note. */
+  /** Return the score itself, as tokens have no bars. */
+  inBars(score) {
+    return score;
+  }
+
+  /** Return the grid steps in a bar of a score, in its first time signature. */
   barLength(score) {
-    const [numerator, denominator] = timeSignatureAt(score, firstOnset(score));
+    const [numerator, denominator] = firstTimeSignature(score);
     return Math.max(1, Math.floor((4 * this.stepsPerBeat * numerator) / denominator));
   }
 
@@ -162,18 +167,16 @@ class ChoraleTokenizer {
     });
   }
 
-  /** Return the frame at which each bar begins. */
-  barStarts(tokens, barLength) {
-    const { Pitch, Silence } = this.families;
-    const isNote = (token) => within(token, Pitch) || within(token, Silence);
-    const numFrames = Math.max(1, Math.ceil(tokens.filter(isNote).length / CONSTANTS.numVoices));
-    return Array.from({ length: Math.ceil(numFrames / barLength) }, (_, i) => i * barLength);
+  /** Return the frame at which each bar of a score begins. */
+  barStarts(tokens, score) {
+    const bars = barsOf(score, this.max_frames);
+    return bars.map(([tick]) => toGrid(tick, this.stepsPerBeat, score.ticksPerBeat));
   }
 
-  /** Return the tokens from a bar on. */
-  fromBar(tokens, bar, barLength) {
+  /** Return the tokens from a bar on, which begins with a frame. */
+  fromBar(tokens, bar, frame) {
     const { opening } = this;
-    const first = opening + CONSTANTS.numVoices * bar * barLength;
+    const first = opening + CONSTANTS.numVoices * frame;
     return [...tokens.slice(0, opening), ...tokens.slice(first)];
   }
 

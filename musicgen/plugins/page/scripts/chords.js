@@ -10,8 +10,7 @@ function chordEvents(score, { chordSource, chordIndices, recognition }) {
   if (chordSource === "markers") return named;
   const markers = chordSource === "auto" ? named : [];
   const [start, firstMarker] = [firstOnset(score), markers[0]?.[0] ?? Infinity];
-  const [numerator, denominator] = timeSignatureAt(score, start);
-  if (firstMarker < start + (4 * score.ticksPerBeat * numerator) / denominator) return named;
+  if (firstMarker < start + barTicks(score, firstTimeSignature(score))) return named;
   const recognised = recogniseChords(score, recognition).filter(([tick]) => tick < firstMarker);
   return [...recognised, ...markers];
 }

@@ -6,16 +6,18 @@
  *
  * @param maxBars bars to keep at most
  */
-function makePrompt(tokenizer, score, maxBars) {
-  const barLength = tokenizer.barLength(score);
-  const encoded = tokenizer.encode(score);
-  const bars = tokenizer.barStarts(encoded, barLength);
+function makePrompt(tokenizer, written, maxBars) {
+  const barLength = tokenizer.barLength(written);
+  const score = tokenizer.inBars(written);
+  const encoded = tokenizer.encode(score, score.chords);
+  const bars = tokenizer.barStarts(encoded, score);
   const [first, final] = barsWithNotes(tokenizer, encoded, bars);
-  const last = Math.min(first + maxBars - 1, final);
+  const upbeat = first === 0 && hasUpbeat(written) ? 1 : 0; // which counts as no bar
+  const last = Math.min(first + upbeat + maxBars - 1, final);
   const lastBar = lengthOfBar(tokenizer, encoded, bars, last, barLength);
   const startTime = bars[first];
-  const endTime = bars[last] - startTime + lastBar;
-  const fromFirst = first ? tokenizer.fromBar(encoded, first, barLength) : encoded;
+  const endTime = (bars[last + 1] ?? bars[last] + lastBar) - startTime;
+  const fromFirst = first ? tokenizer.fromBar(encoded, first, startTime) : encoded;
   const kept = tokensBefore(tokenizer, fromFirst, endTime);
   const tokens = beginningOf(tokenizer, kept.filter((token) => token !== tokenizer.eos));
   const startTick = Math.round((startTime * score.ticksPerBeat) / tokenizer.stepsPerBeat);
@@ -23,8 +25,8 @@ function makePrompt(tokenizer, score, maxBars) {
     tokens,
     endTime,
     barLength: lastBar,
-    numBars: last - first + 1,
-    allBars: final - first + 1,
+    numBars: last - first + 1 - upbeat,
+    allBars: final - first + 1 - upbeat,
     frame: frameOf(score, startTick),
     performance: findPerformance(tokenizer, score, bars, startTime, startTime + endTime),
   };
@@ -52,8 +54,8 @@ function barsWithNotes(tokenizer, encoded, bars) {
 
 /** Return the grid steps in a bar of encoded music. */
 function lengthOfBar(tokenizer, encoded, bars, number, usualLength) {
-  if (number + 1 < bars.length) return bars[number + 1] - bars[number];
   if (!tokenizer.barTokens) return usualLength;
+  if (number + 1 < bars.length) return bars[number + 1] - bars[number];
   const lastBar = encoded.findLast((token) => within(token, tokenizer.barTokens));
   return tokenizer.bar_lengths[lastBar - tokenizer.barTokens[0]];
 }

@@ -17,6 +17,33 @@ function timeSignatureAt(score, tick) {
   return signature;
 }
 
+/** Return the time signatures from tick 0 on. */
+function signaturesFromStart(score) {
+  const later = score.signatures.filter(([tick]) => tick > 0);
+  return [[0, ...timeSignatureAt(score, 0)], ...later];
+}
+
+/** Return the ticks in a bar of a time signature. */
+function barTicks({ ticksPerBeat }, [numerator, denominator]) {
+  return Math.max(1, Math.floor((4 * ticksPerBeat * numerator) / denominator));
+}
+
+/** Return the time signature of the first note; of the next bar if its own is incomplete. */
+function firstTimeSignature(score) {
+  const [signatures, start] = [signaturesFromStart(score), firstOnset(score)];
+  const [, ...first] = signatures.find(([tick], i) => {
+    const [next, ...following] = signatures[i + 1] ?? [Infinity, 1, 1];
+    return next > start && next - tick >= barTicks(score, following);
+  });
+  return first;
+}
+
+/** Tell whether the first bar has a time signature of its own, shorter than the next bar's. */
+function hasUpbeat(score) {
+  const [, second] = barsOf(score, 2);
+  return second !== undefined && second[0] < barTicks(score, second.slice(1));
+}
+
 /** Return tempi that begin with `bpm`; later ones are as much faster or slower than before. */
 function temposFrom(tempos, bpm) {
   const [, first] = latestAt(tempos, 0) ?? [0, CONSTANTS.tempo];
@@ -30,23 +57,22 @@ function firstOnset(score) {
   return Number.isFinite(first) ? first : 0;
 }
 
-/** Return the tick of the last event of a score. */
-function lastTick(score) {
-  const events = [...allNotes(score), ...score.tempos, ...score.markers];
+/** Return the tick of the last event of a score and its chords. */
+function lastTick(score, chords) {
+  const events = [...allNotes(score), ...score.tempos, ...score.markers, ...chords];
   return greatest(events.map(([tick]) => tick));
 }
 
 /** Return [first tick, numerator, denominator] of each bar until the last note ends. */
 function barsOf(score, maxBars) {
-  const later = score.signatures.filter(([tick]) => tick > 0);
-  const signatures = [[0, ...timeSignatureAt(score, 0)], ...later];
+  const signatures = signaturesFromStart(score);
   const end = Math.max(1, greatest(allNotes(score).map(([onset, duration]) => onset + duration)));
   const bars = [];
-  signatures.forEach(([tick, numerator, denominator], i) => {
-    const length = Math.max(1, Math.floor((4 * score.ticksPerBeat * numerator) / denominator));
+  signatures.forEach(([tick, ...signature], i) => {
+    const length = barTicks(score, signature);
     const stop = Math.min(signatures[i + 1]?.[0] ?? end, end, tick + length * maxBars);
     for (let start = tick; start < stop && bars.length < maxBars; start += length) {
-      bars.push([start, numerator, denominator]);
+      bars.push([start, ...signature]);
     }
   });
   return bars;
