@@ -27,6 +27,7 @@ from musicgen.tokenization.chord_recognition import with_chords
 from musicgen.tokenization.chords import CHORDS, spelled
 from musicgen.tokenization.coordinates import Coordinates
 from musicgen.tokenization.grammar import NEVER
+from musicgen.tokenization.phrases import FULL, PIECE
 from musicgen.tokenization.quantization import printed_rhythm
 from musicgen.tokenization.whole_bars import without_long_gaps
 from tests.midi.test_damaged_files import BROKEN
@@ -73,7 +74,9 @@ def random_walk(tokenizer, rng, number: int) -> dict:
     may_end = np.array([0 if options["end"] else NEVER])
     limit = None if limit is None else np.array([limit])
     if tokenizer.families.get("Left") and number % 2:
-        options["plan"] = [[each, int(rng.integers(3))] for each in (144, 336, 576)][: number // 2]
+        ends = [[each, int(rng.integers(3))] for each in (144, 336, 576)][: number // 2]
+        # The first of the bars of 11/8 in walk 7 has the counts of both ends.
+        options["plan"] = [[2 * 66, FULL], [4 * 66, PIECE]] if number == 7 else ends
         plan = np.array(options["plan"], np.int64).reshape(-1, 2)
         constraints.append(PlannedEnds(grammar, [plan]))
     constraints += end_constraints(grammar, start, may_end, limit)

@@ -122,15 +122,21 @@ class BarGrammar extends Grammar {
   restrictToPlan(mask) {
     const { barStart, barEnd } = this;
     const [first, stop] = this.tokenizer.families.Left;
-    const end = this.plan.find(([step]) => step >= barEnd);
-    const isAllowed = (token) => {
-      const [count, kind] = countOf(token - first);
-      if (!end) return kind !== PIECE;
-      return kind === end[1] && count * (barEnd - barStart) === end[0] - barStart;
-    };
     const tokens = Array.from({ length: stop - first }, (_, rank) => first + rank);
-    if (end && tokens.some(isAllowed)) mask.fill(0, 0, first).fill(0, stop);
-    for (const token of tokens) if (!isAllowed(token)) mask[token] = 0;
+    const leadingTo = ([step, kindOfEnd]) =>
+      tokens.filter((token) => {
+        const [count, kind] = countOf(token - first);
+        return kind === kindOfEnd && barStart + count * (barEnd - barStart) === step;
+      });
+    const end = this.plan.find(([step]) => step >= barEnd);
+    const pieceEnd = this.plan.find(([, kind]) => kind === PIECE);
+    const ofPiece = pieceEnd ? leadingTo(pieceEnd) : []; // which replace those of a phrase
+    const due = ofPiece.length || !end ? ofPiece : leadingTo(end);
+    if (due.length) mask.fill(0, 0, first).fill(0, stop);
+    for (const token of tokens) {
+      const mayCome = end ? due.includes(token) : countOf(token - first)[1] !== PIECE;
+      if (!mayCome) mask[token] = 0;
+    }
   }
 
   /** Return when the progression changes the chord next from a time on, and to which. */

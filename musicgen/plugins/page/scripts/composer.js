@@ -219,7 +219,7 @@ class Composer {
     const { conditioning, firstNew } = gap;
     const kept = [...gap.isAhead.keys()].filter((part) => gap.isAhead[part]);
     const [temperature, filters] = model.split({ ...params, variation: null });
-    const isGuided = params.guidance !== 1 && kept.length + gap.chords.length > 0;
+    const isGuided = params.guidance !== 1 && kept.length > 0;
     const negative = isGuided ? this.#negativeModel() : null;
     model.form = null;
     const at = conditioning.indexOf(null);
