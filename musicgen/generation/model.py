@@ -194,10 +194,11 @@ class MusicModel:
         if piece.is_whole_piece:
             raise UserError("keep writes to parts of a piece; give one as the prompt")
         keys, signatures = piece.key_signatures, signatures_of_new(self.tokenizer, time_signature)
-        chord = piece.progression[0][0] if piece.progression else None
-        if piece.progression and self.tokenizer.families.get("Key"):
-            chord, key = None, key_of_chords(piece.progression)  # the tempo comes before the chord
-            keys = keys or ([key.signature] if key else [])
+        chord = None
+        if piece.progression and not self.tokenizer.families.get("Key"):
+            chord = piece.progression[0][0]  # before the tempo; in songs it comes after that
+        elif piece.progression and not keys and (key := key_of_chords(piece.progression)):
+            keys = [key.signature]
         return empty_prompt(self.tokenizer, piece.tempo, keys, chord, signatures)
 
     def _kept_prompt(

@@ -224,6 +224,7 @@ class PlannedEnds(Constraint):
     def __init__(self, grammar: SongsGrammar, plans: Sequence[IntArray]) -> None:
         self.grammar, self.slice = grammar, grammar.slices["Left"]
         self.steps, self.kinds = np.moveaxis(padded(plans, NEVER), 2, 0)  # [B, N + 1] each
+        self.piece_ends = np.where(self.kinds == PIECE, self.steps, NEVER).min(axis=1)
 
     def allowed(self, state: BarState, memory: IntArray) -> BoolArray | None:
         grammar, left = self.grammar, self.slice
@@ -234,12 +235,11 @@ class PlannedEnds(Constraint):
         next_end = (steps < state.bar_end[:, None]).sum(axis=1)
         at = np.arange(len(memory)), next_end
         step, kind = steps[at][:, None], self.kinds[memory][at][:, None]
-        length = (state.bar_end - state.bar_start)[:, None]
-        due = LEFT_COUNTS * length == step - state.bar_start[:, None]
-        due &= kind == LEFT_ENDS
-        end = np.where(self.kinds == PIECE, self.steps, NEVER).min(axis=1)[memory][:, None]
-        of_piece = (LEFT_COUNTS * length == end - state.bar_start[:, None]) & (LEFT_ENDS == PIECE)
-        due = np.where(of_piece.any(axis=1, keepdims=True), of_piece, due)
+        begin = state.bar_start[:, None]
+        lead_to = begin + LEFT_COUNTS * (state.bar_end[:, None] - begin)
+        of_piece = (lead_to == self.piece_ends[memory][:, None]) & (LEFT_ENDS == PIECE)
+        of_phrase = (lead_to == step) & (kind == LEFT_ENDS)
+        due = np.where(of_piece.any(axis=1, keepdims=True), of_piece, of_phrase)
         mask = np.ones((len(memory), len(grammar.vocabulary)), bool)
         mask[is_bar & due.any(axis=1)] = False
         mask[:, left] = np.where(step < NEVER, due, LEFT_ENDS != PIECE)

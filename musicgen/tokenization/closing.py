@@ -174,6 +174,7 @@ class LastChordOfBars(Constraint):
     ) -> None:
         self.grammar, self.first, self.roots, self.targets = grammar, start, roots, targets
         self.chord, self.lowest = chord, lowest
+        self._has_pitches = ~grammar.is_drum & ~grammar.is_chords  # [num_parts]
         self._may_be_last = grammar.of_families("Duration", "Drum", "Velocity")
         self._lengths = grammar.durations / grammar.unit  # in grid steps
         self._is_beat = grammar.of_families("Beat")
@@ -217,7 +218,7 @@ class LastChordOfBars(Constraint):
         mask[is_kept] = True
         ends = state.ends.reshape(len(memory), len(self.grammar.is_drum), -1)
         ends = np.where(self.roots[memory][:, None], ends, 0).max(axis=2)
-        sings = targets & ~self.grammar.is_drum & ~self.grammar.is_chords
+        sings = targets & self._has_pitches
         sounds = ((ends > start[:, None] * self.grammar.unit) & sings).any(axis=1)
         is_silent = sings.any(axis=1) & ~sounds & (state.bar_end > start)
         mask[is_silent, self.grammar.slices["Bar"]] = False
