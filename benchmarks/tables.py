@@ -262,16 +262,17 @@ def kinds_of_music(lines: Sequence[Sequence[str]]) -> list[Row]:
 
 
 def tunes(lines: Sequence[Sequence[str]]) -> list[Row]:
-    """MEASURE | …, then LABEL | KIND: those of continuations, and of the originals."""
+    """MEASURE | …, then LABEL | KIND: of continuations, of the originals and of their last bars."""
     measures, *lines = lines
     table = []
     for label, kind in lines:
         found = result("tunes")["kinds"][kind]["all"]
+        sides = [found[side] for side in ("generated", "originals", "last bars")]
         line = {"generated (originals)": f"{label} ({found['pieces']})"}
         for name in measures:
-            values = [found[side][name] for side in ("generated", "originals")]
-            new, own = ("–" if value is None else two_digits(value) for value in values)
-            line[name.replace("_", " ")] = f"{new} ({own})"
+            values = [side[name] for side in sides if name in side]
+            new, *own = ("–" if value is None else two_digits(value) for value in values)
+            line[name.replace("_", " ")] = f"{new} ({'; '.join(own)})"
         table.append(line)
     return table
 

@@ -11,8 +11,9 @@ none of them chosen: chorales with bach-chorales, bands with groove-small, all o
 songs-small.
 
 The measures are those of evaluate.py (`metrics=[melody,cadences]`). The originals' bars are those
-after the prompt, but their ends are those of the whole pieces. The value of a piece is the mean
-over its samples. `last_note` is the median over pieces. Continuations stay in --out.
+after the prompt, but their ends are those of the whole pieces. As continuations end and those bars
+mostly do not, `last bars` measures as many bars at the ends of the originals. The value of a piece
+is the mean over its samples. `last_note` is the median over pieces. Continuations stay in --out.
 """
 
 import argparse
@@ -44,7 +45,7 @@ from musicgen.package_data import CONF
 CORPORA = {"songs": "openscore_lieder", "piano": "polish_piano"}
 MODELS = {"chorales": "bach-chorales", "bands": "groove-small"}
 LENGTHS = {"chorales": (4, 8)}  # bars of the prompt and of the continuation
-SIDES = ("generated", "originals")
+SIDES = ("generated", "originals", "last bars")
 Reader = partial[Score]
 Values = dict[str, float]
 
@@ -145,7 +146,7 @@ def summary(pieces: Sequence[Continuation]) -> dict[str, Any]:
 
 
 def sides(piece: Continuation) -> Iterator[dict[str, Any]]:
-    """Yield the measures of a continuation and of its original."""
+    """Yield the measures of a continuation, of its original and of the original's last bars."""
     prompt = piece.prompt
     pair = Pair(prompt.name, prompt.name, piece.new_on_grid, prompt.piece, prompt.end.tick)
     cadences = cadences_of_pair(pair)
@@ -158,6 +159,9 @@ def sides(piece: Continuation) -> Iterator[dict[str, Any]]:
         found["notes by bar"] = notes_by_bar(music)[: piece.bars]
         found["lead notes by bar"] = notes_by_bar(music, lead)[: piece.bars]
         yield found
+    lines = prompt.piece.bar_starts()[: prompt.piece.num_bars]
+    last = prompt.piece.clip(int(lines[-piece.bars]), prompt.piece.end)
+    yield {**melody_measures(last, prompt.piece), "notes by bar": notes_by_bar(last)}
 
 
 def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -175,7 +179,8 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             longest = max(len(row[name]) for row in rows)
             counts = [np.pad(row[name], (0, longest - len(row[name]))) for row in rows]
             found[name] = np.mean(counts, axis=0).round(2).tolist()
-    found["last harmonies"] = dict(Counter(row["harmonies"] for row in rows).most_common(8))
+    if "harmonies" in rows[0]:
+        found["last harmonies"] = dict(Counter(row["harmonies"] for row in rows).most_common(8))
     return found
 
 
