@@ -10,7 +10,8 @@ import numpy as np
 
 from musicgen.errors import UserError
 from musicgen.files import write_bytes
-from musicgen.generation.prompt import NEW_PIECE, KeptParts, Prompt, tracks_with_notes
+from musicgen.generation.prompt import NEW_PIECE, KeptParts, Prompt
+from musicgen.generation.source import tracks_with_notes
 from musicgen.midi import (
     TICKS_PER_BEAT,
     NoteArray,

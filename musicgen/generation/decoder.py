@@ -83,7 +83,7 @@ class Decoder:
         at = index.numpy()
         self._positions = np.concatenate(last_positions)[at]
         self._bar_lengths = np.array([prompt.bar_length for prompt in prompts])[at]
-        self._upbeats = np.array([prompt.score.has_upbeat for prompt in prompts])[at]
+        self._upbeats = np.array([prompt.has_upbeat for prompt in prompts])[at]
         first = torch.cat(logits)[index]
         if self.engine.model.copy_head is not None:  # which has settings from the first step on
             first = first.double() / self.temperature

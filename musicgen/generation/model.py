@@ -18,13 +18,7 @@ from musicgen.generation.continuation import Continuation
 from musicgen.generation.decoder import lag_bias
 from musicgen.generation.kept_prompt import kept_prompt
 from musicgen.generation.logits_processors import Processor
-from musicgen.generation.prompt import (
-    PROMPT_BARS,
-    Prompt,
-    empty_prompt,
-    make_prompt,
-    tracks_with_notes,
-)
+from musicgen.generation.prompt import PROMPT_BARS, Prompt, empty_prompt, make_prompt
 from musicgen.generation.request import (
     DecodingParams,
     GenerationRequest,
@@ -32,7 +26,12 @@ from musicgen.generation.request import (
 )
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SWITCHES, SamplingParams
-from musicgen.generation.source import on_beats, pace_of, signatures_of_new
+from musicgen.generation.source import (
+    on_beats,
+    pace_of,
+    signatures_of_new,
+    tracks_with_notes,
+)
 from musicgen.generation.surprisal import Surprisal, surprisal
 from musicgen.midi import Score, as_score, music_name, read
 from musicgen.midi.io import read_with_data

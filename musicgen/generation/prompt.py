@@ -13,6 +13,7 @@ from musicgen.generation.source import (
     median_velocities,
     other_time_signature,
     signatures_of,
+    tracks_with_notes,
     with_own_keys,
     with_signatures,
 )
@@ -104,6 +105,7 @@ class Prompt:
         summary: what the vocabulary cannot express of its bars.
         source: the user's file, and how its music sounds.
         kept: the parts that are kept of a whole piece; None: the prompt is a beginning.
+        has_upbeat: whether its first bar is an upbeat, which counts as no bar.
     """
 
     tokenizer: Tokenizer
@@ -115,6 +117,7 @@ class Prompt:
     summary: QuantizationSummary
     source: Source
     kept: KeptParts | None = None
+    has_upbeat: bool = False
 
     def of_sample(self, sample: int) -> "Prompt":
         """Return the prompt of a sample, which may have a composed first bar of its own."""
@@ -169,11 +172,6 @@ class Prompt:
             return score
         tracks = self.kept.targets if self.kept else range(len(score.tracks))
         return self.source.performance.play(score, self.end.tick, tracks, seed)
-
-
-def tracks_with_notes(score: Score) -> list[int]:
-    """Return the indices of the tracks that have notes."""
-    return [i for i, track in enumerate(score.tracks) if len(track.notes)]
 
 
 def empty_prompt(
@@ -264,6 +262,7 @@ def make_prompt(
             velocities=median_velocities(tokenizer, before, roles, range(len(grid.tracks))),
             performance=None if played is None else bars.performance(played),
         ),
+        has_upbeat=bars.has_upbeat,
     )
 
 
@@ -281,6 +280,7 @@ class FirstBars:
         line_steps: the grid steps of these lines. [num_lines]
         number: of the first of these bars among those of the tokens.
         start: grid step at which that begins.
+        has_upbeat: whether it is an upbeat, which counts as no bar.
         end: grid step at which the last one ends.
         end_tick: the file's tick there.
         signature: the file's time signature there.
@@ -314,6 +314,7 @@ class FirstBars:
         onsets = self.grid.notes["onset"] // self.step
         self.number = int(np.searchsorted(self.bars, onsets.min(), side="right")) - 1
         self.start = int(self.bars[self.number])
+        self.has_upbeat = score.has_upbeat and bool(onsets.min() < self.line_steps[1])
         line, self.is_whole = self._last_line(onsets, prompt_bars)
         self.end, self.end_tick = int(self.line_steps[line]), int(self.lines[line])
         self.signature = score.time_signature_at(self.end_tick)
@@ -335,8 +336,7 @@ class FirstBars:
         first, final = edges.tolist()
         last = final
         if prompt_bars is not None:
-            has_upbeat = first == 0 and score.has_upbeat
-            last = min(first + has_upbeat + prompt_bars - 1, final)
+            last = min(first + self.has_upbeat + prompt_bars - 1, final)
         line = last + 1
         if last == final and not self.report.too_long:  # to where nothing sounds on the grid
             margin = score.ticks_per_beat // (2 * self.tokenizer.steps_per_beat)

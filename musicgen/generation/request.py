@@ -354,7 +354,7 @@ class GenerationRequest:
 def _bar_ends(prompt: Prompt, num_bars: int, end: int) -> list[int]:
     """Return the grid steps at which the bars of a prompt end, and those that follow.
 
-    An upbeat with a time signature of its own is not a bar, as for `prompt_bars`.
+    An upbeat is not a bar, as for `prompt_bars`.
 
     Args:
         num_bars: how many bars there are at least.
@@ -363,7 +363,7 @@ def _bar_ends(prompt: Prompt, num_bars: int, end: int) -> list[int]:
     score, ends = prompt.score, list[int]()
     if score.num_notes:
         per_step = TICKS_PER_BEAT // prompt.tokenizer.steps_per_beat
-        lines = (score.bar_lines()[1 + score.has_upbeat :] // per_step).tolist()
+        lines = (score.bar_lines()[1 + prompt.has_upbeat :] // per_step).tolist()
         ends = [step for step in lines if step <= prompt.end.step]
     last, length = ends[-1] if ends else 0, prompt.bar_length
     more = max(num_bars - len(ends), -(-(end - last) // length))

@@ -117,6 +117,11 @@ def pace_of(score: Score, prompt_bars: int | None) -> float:
     return float(lengths.sum() / (lengths / tempos["bpm"][last]).sum())
 
 
+def tracks_with_notes(score: Score) -> list[int]:
+    """Return the indices of the tracks that have notes."""
+    return [i for i, track in enumerate(score.tracks) if len(track.notes)]
+
+
 def median_velocities(
     tokenizer: Tokenizer, score: Score, roles: Sequence[int | None], parts: Sequence[int]
 ) -> dict[int, int]:

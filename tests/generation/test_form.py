@@ -10,7 +10,7 @@ from musicgen.generation.prompt import make_prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SamplingParams
-from musicgen.midi import Score, TimeSignature, Track, notes_from
+from musicgen.midi import Score, TimeSignature, Track, dumps, loads, notes_from
 from tests.generation.builders import SCORES, TOKENIZERS, run, small_model
 from tests.tokenizers import frozen_tokenizers
 
@@ -58,7 +58,9 @@ def test_decoding_asks_for_the_form_in_every_bar(monkeypatch):
     assert set(torch.cat(bars).tolist()) >= {2, 3, 4}
 
 
-def test_sections_begin_after_an_upbeat(monkeypatch):
+@pytest.mark.parametrize("filled", [False, True])
+def test_sections_begin_after_an_upbeat(monkeypatch, filled):
+    """Alone in a bar of 1/4, or, as files have no 1/4, in a bar of 4/4 that begins with silence."""
     tokenizer = frozen_tokenizers()["songs"]
     model, step, found = small_model(tokenizer), Engine.step, {}
     model.add_copy_head({"window": 64, "max_lag": MAX_LAG})
@@ -72,7 +74,7 @@ def test_sections_begin_after_an_upbeat(monkeypatch):
     signatures = [TimeSignature(0, 1, 4), TimeSignature(480, 4, 4)]
     notes = notes_from([(tick, 480, 72, 80) for tick in range(0, 2400, 480)])
     score = Score(480, [Track("Voice", notes=notes)], time_signatures=signatures)
-    prompt = make_prompt(tokenizer, score, "p", None)
+    prompt = make_prompt(tokenizer, loads(dumps(score)) if filled else score, "p", None)
     sampling = SamplingParams(lag_bias=[0])
     run(tokenizer, model, [prompt], bars=2, form="AAB", section_bars=1, sampling=sampling)
     assert {2, 3} <= found.keys()  # after the upbeat and a bar

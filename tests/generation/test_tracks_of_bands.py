@@ -1,4 +1,4 @@
-from musicgen.generation.prompt import tracks_with_notes
+from musicgen.generation.source import tracks_with_notes
 from musicgen.midi import Score, Track, notes_from
 from musicgen.tokenization import Groove2Groove
 from tests.generation.builders import music_model

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from musicgen.generation.decoder import form_biases
 from musicgen.generation.model import MusicModel
 from musicgen.generation.prompt import empty_prompt, make_prompt
 from musicgen.generation.request import PieceParams
@@ -14,7 +16,7 @@ from musicgen.plugins.page.document import read_page, with_half_weights
 from musicgen.tokenization.phrases import FULL, LEFT, PIECE
 from musicgen.tokenization.vocabulary import within
 from tests.generation.builders import music_model
-from tests.plugins.page.music import TOKENIZERS, run_tokenizer
+from tests.plugins.page.music import TOKENIZERS, run_tokenizer, with_upbeats
 from tests.plugins.page.node import needs_node, run_worker
 from tests.plugins.page.test_changes import SESSION
 
@@ -167,26 +169,38 @@ def test_sections_of_a_form_are_phrases(tmp_path):
     ]
 
 
-def test_a_page_continues_a_song_with_the_tokens_of_python(tmp_path):
-    model = music_model(SONGS, num_layers=1)
+@pytest.mark.parametrize("form", [None, "AB"], ids=["no form", "an upbeat and a form"])
+def test_a_page_continues_a_song_with_the_tokens_of_python(tmp_path, form):
+    copy = None if form is None else {"coordinate": "bar", "max_lag": 4}
+    model = music_model(SONGS, num_layers=1, copy=copy)
     model.content.describe = str
     model.save_page(tmp_path / "page.html")
     assert 'id="close"' in (tmp_path / "page.html").read_text(encoding="utf-8")
     content, worker, weights = read_page(tmp_path / "page.html")
     score = song(1)
+    if form is not None:
+        (score,) = with_upbeats(
+            [song(3)]
+        )  # its first note begins it; its bar is filled with silence
     body = f"""{worker}
         return unpackWeights(data.weights).then((bytes) => {{
           const {{ composer, sampling }} = new Session({{ ...data.content, bytes }});
           composer.begin(makePrompt(composer.tokenizer, readMidi(Uint8Array.from(data.file)), 4));
           const params = {{ ...sampling, temperature: 0 }};
           const end = composer.endTime + 3 * composer.prompt.barLength;
-          for (const _ of composer.compose({{ end, seed: 1, params }}));
-          return composer.tokens;
+          const form = formBiases(data.form, 2, composer.model.lagBias?.length ?? 0);
+          for (const _ of composer.compose({{ end, seed: 1, params, form, sectionBars: 2 }}));
+          return {{ tokens: composer.tokens, form: composer.model.form }};
         }});
     """
-    data = {"content": content, "weights": weights, "file": list(dumps(score))}
+    data = {"content": content, "weights": weights, "file": list(dumps(score)), "form": form or ""}
     found = run_worker(tmp_path, data, body, ["weights"])
     exact = MusicModel(with_half_weights(model.model), *list(vars(model).values())[1:])
-    (piece,) = exact.generate(score, prompt_bars=4, bars=3, temperature=0)
-    assert found == piece.tokens.tolist()
+    options = {} if form is None else {"form": form, "section_bars": 2}
+    (piece,) = exact.generate(loads(dumps(score)), prompt_bars=4, bars=3, temperature=0, **options)
+    assert found["tokens"] == piece.tokens.tolist()
+    if form is not None:
+        of_bars = form_biases(form, 2, 4)
+        assert found["form"] == torch.roll(of_bars, 1, dims=0).tolist()  # the upbeat is bar 0
     assert within(piece.tokens, SONGS.families["Left"]).any()
+    assert piece.prompt.has_upbeat == (form is not None)

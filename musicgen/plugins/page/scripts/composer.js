@@ -119,7 +119,8 @@ class Composer {
     const start = this.endTime;
     const random = randomNumbers(seed, take, start);
     const [temperature, filters] = model.split(params);
-    model.form = form;
+    const { upbeat = 0 } = prompt; // the first section begins after it
+    model.form = form && upbeat ? [form.at(-1), ...form.slice(0, -1)] : form;
     this.tokens = withEnd(this.tokenizer, this.tokens, closes ? end : null);
     yield* this.read(temperature);
     const numBars = Math.ceil((end - start) / prompt.barLength);
@@ -128,7 +129,7 @@ class Composer {
     const lines = Array.from({ length: numBars + 1 }, (_, i) => start + i * prompt.barLength);
     model.grammar.followProgression(progression && scheduleChords(progression, lines));
     const section = form ? sectionBars * prompt.barLength : 0;
-    model.grammar.planEnds(plannedEnds(end, section, closes));
+    model.grammar.planEnds(plannedEnds(end, section, closes, upbeat));
     model.grammar.fixTempo(fixTempo);
     model.grammar.fixTimeSignature(fixTimeSignature);
     model.grammar.forbidParallels(params.avoid_parallels);

@@ -2,7 +2,8 @@
 
 /**
  * Return the first bars of a score, from the first that has a note: tokens, the musical time at which
- * the continuation begins, the steps in its last bar, and the tempi and time signature that tokens lack.
+ * the continuation begins, the steps in its last bar and in its upbeat, and the tempi and time
+ * signature that tokens lack.
  *
  * @param maxBars bars to keep at most
  */
@@ -12,8 +13,9 @@ function makePrompt(tokenizer, written, maxBars) {
   const encoded = tokenizer.encode(score, score.chords);
   const bars = tokenizer.barStarts(encoded, score);
   const [first, final] = barsWithNotes(tokenizer, encoded, bars);
-  const upbeat = first === 0 && hasUpbeat(written) ? 1 : 0; // which counts as no bar
-  const last = Math.min(first + upbeat + maxBars - 1, final);
+  const upbeat = first === 0 && hasUpbeat(written) ? bars[1] : 0; // a bar that does not count
+  const begin = first + (upbeat ? 1 : 0);
+  const last = Math.min(begin + maxBars - 1, final);
   const lastBar = lengthOfBar(tokenizer, encoded, bars, last, barLength);
   const startTime = bars[first];
   const endTime = (bars[last + 1] ?? bars[last] + lastBar) - startTime;
@@ -25,8 +27,9 @@ function makePrompt(tokenizer, written, maxBars) {
     tokens,
     endTime,
     barLength: lastBar,
-    numBars: last - first + 1 - upbeat,
-    allBars: final - first + 1 - upbeat,
+    upbeat,
+    numBars: last - begin + 1,
+    allBars: final - begin + 1,
     frame: frameOf(score, startTick),
     performance: findPerformance(tokenizer, score, bars, startTime, startTime + endTime),
   };
