@@ -157,12 +157,12 @@ def places(value: float) -> str:
 def loss_figures() -> Iterator[tuple[str, str]]:
     """Yield what the last training of songs-small changed."""
     rows = {(row["model"], row["pieces"]): row for row in result("losses")["rows"]}
-    models = "on beginnings, mixed", "before the beginnings of pieces"
+    models = "songs-small", "before piano music twice"
     songs, pieces, pop = (
         [rows[model, each] for model in models] for each in ("openscore_lieder", "all", "POP909")
     )
     new, old = (f"{row['nats a note']:.3f}" for row in songs)
-    text = f"{new} nats a note of {songs[0]['n']} held-out songs where it had {old}, "
+    text = f"{new} nats a note of {songs[0]['n']} held-out songs where the model had {old}, "
     new, old = (f"{row['nats a note']:.3f}" for row in pieces)
     text += f"{new} of all {pieces[0]['n']} pieces of this validation ({old}), "
     new, old = (f"{row['nats a note']:.2f}" for row in pop)
