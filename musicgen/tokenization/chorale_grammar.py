@@ -28,6 +28,7 @@ THIRDS = (3, 4)
 SEVENTH = (DOMINANT, 11, 2, 5)
 """Semitones of the dominant seventh above the tonic, its root first."""
 
+_BASS = NUM_VOICES - 1
 RECENT = NUM_VOICES * (LEAD + 2)  # tokens from which parallels are seen
 
 
@@ -242,7 +243,8 @@ class LastChordOfChorale(Constraint):
     sings the minor one. The last voice above the bass sings it if no other does. Before the chord
     they may sing the dominant seventh, its root in the bass. The soprano steps to the tonic if it
     can, and to a note before it from which it can if that is a third away at most. No voice leaps
-    by more than an octave if it need not, and the root in the bass is at most C4.
+    by more than an octave, or moves in parallel with the bass after it, if it need not. The root in
+    the bass is at most C4.
 
     The memory is the number of the prompt, the semitones of the third, 0 before it is sung, and the
     pitches of the last four tokens. [B, 6]
@@ -317,10 +319,30 @@ class LastChordOfChorale(Constraint):
         may_sing = self.chord[prompt, chord, voice] & ~is_other & (~holds | (leap == 0))
         to_tonic = np.isin(degrees, BY_STEP) & (leap <= THIRDS[0]) & (chord == 1)[:, None]
         to_tonic |= (degrees == 0) & (leap <= WHOLE_TONE) & is_last
-        to_tonic &= may_sing & ((voice == 0) & begins)[:, None]
-        may_sing = np.where(to_tonic.any(axis=1, keepdims=True), to_tonic, may_sing)
-        near = may_sing & ((leap <= OCTAVE) | (chord == 0)[:, None])
-        may_sing = np.where(near.any(axis=1, keepdims=True), near, may_sing)
+        may_sing = _if_any(to_tonic & ((voice == 0) & begins)[:, None], may_sing)
+        parallel = self._parallel_to_bass(state, memory, chord, voice) & (leap > 0)
+        may_sing = _if_any(~(parallel & begins[:, None]), may_sing)
+        may_sing = _if_any((leap <= OCTAVE) | (chord == 0)[:, None], may_sing)
         mask[:, self.grammar.slices["Pitch"]] = may_sing
         mask[:, self.grammar.slices["Silence"]] = (chord == 0)[:, None]
         return mask
+
+    def _parallel_to_bass(
+        self, state: ChoraleState, memory: IntArray, chord: IntArray, voice: IntArray
+    ) -> BoolArray:
+        """Return pitches in parallel with the bass that steps to the root, which comes later."""
+        leads = self.grammar.arrangements.leading[state.header]
+        sequences, prompt, before = np.arange(len(memory)), memory[:, 0], memory[:, 2]
+        is_with_bass = (voice < _BASS) & (leads[sequences, voice] == leads[:, _BASS])
+        bass = memory[sequences, 2 + _BASS - voice]  # in the frame before
+        root = np.where(chord == 1, SEVENTH[0], 0)
+        moves = is_with_bass & (bass >= 0) & (before >= 0) & (self.degrees[prompt, bass] != root)
+        interval = (self.degrees[prompt] - root[:, None]) % 12
+        is_same = interval == (before - bass)[:, None] % 12
+        return moves[:, None] & is_same & np.isin(interval, (UNISON, FIFTH))
+
+
+def _if_any(preferred: BoolArray, allowed: BoolArray) -> BoolArray:
+    """Return which allowed pitches are preferred, or all of them where none is. [B, num_pitches]"""
+    found = preferred & allowed
+    return np.where(found.any(axis=1, keepdims=True), found, allowed)
