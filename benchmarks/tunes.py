@@ -179,8 +179,8 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             longest = max(len(row[name]) for row in rows)
             counts = [np.pad(row[name], (0, longest - len(row[name]))) for row in rows]
             found[name] = np.mean(counts, axis=0).round(2).tolist()
-    if "harmonies" in rows[0]:
-        found["last harmonies"] = dict(Counter(row["harmonies"] for row in rows).most_common(8))
+        elif name == "harmonies":
+            found["last harmonies"] = dict(Counter(row[name] for row in rows).most_common(8))
     return found
 
 

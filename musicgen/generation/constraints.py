@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from musicgen.generation.prompt import Prompt
 from musicgen.generation.request import GenerationRequest
 from musicgen.tokenization.base import Tokenizer
-from musicgen.tokenization.constraints import Constraint, Memory
+from musicgen.tokenization.constraints import Constraint, Memory, narrowed_where_possible
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState
 from musicgen.tokenization.vocabulary import IntArray
 
@@ -69,7 +69,7 @@ class ConstrainedGrammar:
         for mask in masks:
             allowed &= mask
         if not allowed.any(axis=1).all():
-            allowed = _narrowed_where_possible(grammatical, masks)
+            allowed = narrowed_where_possible(grammatical, masks)
         return torch.from_numpy(allowed)
 
     def masked(self, state: ConstrainedState, logits: Tensor, allowed: Tensor) -> Tensor:
@@ -88,14 +88,6 @@ class ConstrainedGrammar:
             for constraint, memory in zip(self.constraints, state.memories, strict=True)
         ]
         return ConstrainedState(after, memories)
-
-
-def _narrowed_where_possible(allowed: BoolArray, masks: Sequence[BoolArray]) -> BoolArray:
-    """Narrow a mask [B, V] by each of others, where that leaves a sequence some token."""
-    for mask in masks:
-        narrowed = allowed & mask
-        allowed = np.where(narrowed.any(axis=1, keepdims=True), narrowed, allowed)
-    return allowed
 
 
 def request_constraints(

@@ -26,12 +26,7 @@ from musicgen.generation.request import (
 )
 from musicgen.generation.sampler import Sampler
 from musicgen.generation.sampling import SWITCHES, SamplingParams
-from musicgen.generation.source import (
-    on_beats,
-    pace_of,
-    signatures_of_new,
-    tracks_with_notes,
-)
+from musicgen.generation.source import on_beats, pace_of, signatures_of_new, tracks_with_notes
 from musicgen.generation.surprisal import Surprisal, surprisal
 from musicgen.midi import Score, as_score, music_name, read
 from musicgen.midi.io import read_with_data

@@ -9,7 +9,7 @@ import numpy as np
 from musicgen.metrics.part_writing import FIFTH, SILENT, UNISON, parallel_intervals
 from musicgen.tokenization.closing import BY_STEP, DOMINANT, MIDDLE, OCTAVE, WHOLE_TONE, LastTonic
 from musicgen.tokenization.codec import Codec
-from musicgen.tokenization.constraints import FREE, Constraint, padded
+from musicgen.tokenization.constraints import FREE, Constraint, narrowed_where_possible, padded
 from musicgen.tokenization.grammar import NEVER, BoolArray, Grammar, GrammarState, latest
 from musicgen.tokenization.vocabulary import IntArray
 from musicgen.tokenization.voices import NUM_VOICES
@@ -218,21 +218,18 @@ class NoParallels(Constraint):
         """Return which pitches of the next token would make a parallel. [B, num_pitches]"""
         arrangements = self.grammar.arrangements
         voice = state.positions[:, 0] % NUM_VOICES  # of the next token: the header has index 0
-        pitches = np.arange(self.grammar.num_pitches)
         sequences, mine = np.arange(len(voice)), recent[:, -NUM_VOICES]
         delay = arrangements.delay[state.header][:, None]
         behind = ~arrangements.leading[state.header] * delay  # frames, of each voice [B, 4]
-        found = np.zeros((len(voice), len(pitches)), bool)
+        found = np.zeros((len(voice), self.grammar.num_pitches), bool)
         for other in range(NUM_VOICES):
             frames = behind[sequences, voice] - behind[:, other]
             back = NUM_VOICES * frames + voice - other  # tokens from the other voice to this one
             is_known = back > 0
             back = np.maximum(back, 1)
             now, before = recent[sequences, -back], recent[sequences, -back - NUM_VOICES]
-            pairs_before = np.stack((mine, before), axis=-1)[:, None]  # [B, 1, 2]
-            pairs_now = np.stack(np.broadcast_arrays(pitches, now[:, None]), axis=-1)
-            intervals = parallel_intervals(pairs_before, pairs_now)  # [B, num_pitches]
-            found |= is_known[:, None] & np.isin(intervals, (UNISON, FIFTH))
+            is_parallel = _in_parallel((mine, before), now, self.grammar.num_pitches)
+            found |= is_known[:, None] & is_parallel
         return found
 
 
@@ -319,10 +316,10 @@ class LastChordOfChorale(Constraint):
         may_sing = self.chord[prompt, chord, voice] & ~is_other & (~holds | (leap == 0))
         to_tonic = np.isin(degrees, BY_STEP) & (leap <= THIRDS[0]) & (chord == 1)[:, None]
         to_tonic |= (degrees == 0) & (leap <= WHOLE_TONE) & is_last
-        may_sing = _if_any(to_tonic & ((voice == 0) & begins)[:, None], may_sing)
-        parallel = self._parallel_to_bass(state, memory, chord, voice) & (leap > 0)
-        may_sing = _if_any(~(parallel & begins[:, None]), may_sing)
-        may_sing = _if_any((leap <= OCTAVE) | (chord == 0)[:, None], may_sing)
+        to_tonic &= ((voice == 0) & begins)[:, None]
+        parallel = self._parallel_to_bass(state, memory, chord, voice) & begins[:, None]
+        near = (leap <= OCTAVE) | (chord == 0)[:, None]
+        may_sing = narrowed_where_possible(may_sing, [to_tonic, ~parallel, near])
         mask[:, self.grammar.slices["Pitch"]] = may_sing
         mask[:, self.grammar.slices["Silence"]] = (chord == 0)[:, None]
         return mask
@@ -330,19 +327,24 @@ class LastChordOfChorale(Constraint):
     def _parallel_to_bass(
         self, state: ChoraleState, memory: IntArray, chord: IntArray, voice: IntArray
     ) -> BoolArray:
-        """Return pitches in parallel with the bass that steps to the root, which comes later."""
+        """Return pitches in parallel with the bass that goes to the root, which comes later."""
         leads = self.grammar.arrangements.leading[state.header]
         sequences, prompt, before = np.arange(len(memory)), memory[:, 0], memory[:, 2]
         is_with_bass = (voice < _BASS) & (leads[sequences, voice] == leads[:, _BASS])
         bass = memory[sequences, 2 + _BASS - voice]  # in the frame before
         root = np.where(chord == 1, SEVENTH[0], 0)
-        moves = is_with_bass & (bass >= 0) & (before >= 0) & (self.degrees[prompt, bass] != root)
-        interval = (self.degrees[prompt] - root[:, None]) % 12
-        is_same = interval == (before - bass)[:, None] % 12
-        return moves[:, None] & is_same & np.isin(interval, (UNISON, FIFTH))
+        to_root = bass - (self.degrees[prompt, bass] - root) % 12
+        is_parallel = _in_parallel((before, bass), to_root, self.grammar.num_pitches)
+        return is_with_bass[:, None] & is_parallel
 
 
-def _if_any(preferred: BoolArray, allowed: BoolArray) -> BoolArray:
-    """Return which allowed pitches are preferred, or all of them where none is. [B, num_pitches]"""
-    found = preferred & allowed
-    return np.where(found.any(axis=1, keepdims=True), found, allowed)
+def _in_parallel(before: tuple[IntArray, IntArray], other: IntArray, num_pitches: int) -> BoolArray:
+    """Return which pitches move in parallel fifths or octaves with another voice. [B, num_pitches]
+
+    Args:
+        before: the pitches of this and of the other voice. [B] each
+        other: the pitch to which the other voice goes. [B]
+    """
+    pairs = np.stack(np.broadcast_arrays(np.arange(num_pitches), other[:, None]), axis=-1)
+    intervals = parallel_intervals(np.stack(before, axis=-1)[:, None], pairs)
+    return np.isin(intervals, (UNISON, FIFTH))

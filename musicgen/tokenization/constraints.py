@@ -94,6 +94,14 @@ class TargetParts(Constraint):
         return None if self.is_free else self.mask[memory]
 
 
+def narrowed_where_possible(allowed: BoolArray, masks: Sequence[BoolArray]) -> BoolArray:
+    """Narrow a mask [B, V] by each of others, where that leaves a sequence some token."""
+    for mask in masks:
+        narrowed = allowed & mask
+        allowed = np.where(narrowed.any(axis=1, keepdims=True), narrowed, allowed)
+    return allowed
+
+
 def padded(arrays: Sequence[IntArray], value: int) -> IntArray:
     """Stack arrays [L, ...], each padded with at least one `value`. [B, longest L + 1, ...]"""
     longest = max(map(len, arrays))

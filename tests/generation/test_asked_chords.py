@@ -63,7 +63,7 @@ def test_a_token_is_left_whatever_chords_are_asked_for(tokenizer, monkeypatch):
     def ignored(allowed, masks):
         raise AssertionError("a constraint left no token")
 
-    monkeypatch.setattr(constraints, "_narrowed_where_possible", ignored)
+    monkeypatch.setattr(constraints, "narrowed_where_possible", ignored)
     model, num_chords = music_model(tokenizer, "auto"), 0
     is_song = tokenizer is SONGS
     music = accompanied() if is_song else SCORES["remi"]

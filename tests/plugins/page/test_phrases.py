@@ -158,7 +158,8 @@ def test_a_piece_ends_in_the_last_bar_that_is_added(tmp_path):
 
 def test_sections_of_a_form_are_phrases(tmp_path):
     body = "return data.asked.map((each) => plannedEnds(...each));"
-    asked = [[432, 192, True], [384, 192, True], [384, 192, False], [96, 0, True], [96, 0, False]]
+    asked = [[432, 192, True, 0], [384, 192, True, 0], [384, 192, False, 0], [96, 0, True, 0]]
+    asked += [[96, 0, False, 0], [444, 192, True, 12]]
     found = run_tokenizer(tmp_path, NAME, body, asked=asked)
     assert found == [
         [[192, FULL], [384, FULL], [432, PIECE]],
@@ -166,6 +167,7 @@ def test_sections_of_a_form_are_phrases(tmp_path):
         [[192, FULL], [384, FULL]],
         [[96, PIECE]],
         [],
+        [[204, FULL], [396, FULL], [444, PIECE]],
     ]
 
 
@@ -177,11 +179,8 @@ def test_a_page_continues_a_song_with_the_tokens_of_python(tmp_path, form):
     model.save_page(tmp_path / "page.html")
     assert 'id="close"' in (tmp_path / "page.html").read_text(encoding="utf-8")
     content, worker, weights = read_page(tmp_path / "page.html")
-    score = song(1)
-    if form is not None:
-        (score,) = with_upbeats(
-            [song(3)]
-        )  # its first note begins it; its bar is filled with silence
+    # The upbeat begins with a note, and its bar is filled with silence.
+    score = song(1) if form is None else with_upbeats([song(3)])[0]
     body = f"""{worker}
         return unpackWeights(data.weights).then((bytes) => {{
           const {{ composer, sampling }} = new Session({{ ...data.content, bytes }});

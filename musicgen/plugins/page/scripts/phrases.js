@@ -105,7 +105,7 @@ function beginningOf(tokenizer, tokens) {
  * @param section grid steps of a section; 0: no form
  * @param upbeat those before the first section
  */
-function plannedEnds(end, section, closes, upbeat = 0) {
+function plannedEnds(end, section, closes, upbeat) {
   const numSections = section ? Math.floor((end - upbeat) / section) : 0;
   const ends = Array.from({ length: numSections }, (_, i) => [upbeat + (i + 1) * section, FULL]);
   return closes ? [...ends.filter(([step]) => step < end), [end, PIECE]] : ends;
