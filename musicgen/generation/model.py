@@ -282,7 +282,10 @@ class MusicModel:
             such = "tokenizer=songs, or tokenizer.keys=true of chorales and bands"
             raise UserError(f"key needs a model with tokens of keys ({such})")
         if request.piece.cadences and not self.tokenizer.families.get("Left"):
-            raise UserError("cadence needs a model that counts bars (tokenizer.phrases=true)")
+            raise UserError(
+                "cadence needs a model that counts bars (tokenizer.phrases=true), such as "
+                f"checkpoint={DEFAULT_MODEL}"
+            )
         if isinstance(request.piece.program, Mapping):
             request.piece.programs(self.tokenizer, ())  # raises if a track is unknown
         return request
