@@ -109,7 +109,7 @@ class PieceParams:
         found = re.findall(pattern, plan)
         if not re.fullmatch(rf"open|({pattern},)*(close|{pattern})", plan):
             expected = "expected open, close, or phrases by their last bars, as half@8,full@16"
-            raise ParameterError("ending", self.ending, expected)
+            raise ParameterError("cadence" if "@" in plan else "ending", self.ending, expected)
         return sorted((int(bar), ENDS.index(kind)) for kind, bar in found)
 
     @cached_property

@@ -112,6 +112,7 @@ def test_as_many_bars_are_added_as_requested(tokenizer):
         ({"bars": 1.5}, "bars=1.5: expected an integer from 1 to 10000"),
         ({"tempo": 0}, "tempo=0: expected a number >= 4"),
         ({"total_tokens": 2000, "ending": "close"}, "ending=close: expected bars"),
+        ({"cadence": "half@3x"}, "cadence=half@3x: expected open, close, or phrases"),
         ({"total_tokens": 2000, "chords": "C"}, "chords=C: expected bars, not length_factor"),
         ({"form": "A 2"}, "form=A 2: expected a letter for each section"),
         ({"form": "A" * 101}, "form=A+: expected a letter for each section, up to 100"),
