@@ -214,7 +214,7 @@ def record(script: str, device: str) -> dict[str, Any]:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
         "commit": commit.stdout.strip(),
-        "command": f"python -m benchmarks.{Path(script).stem} " + " ".join(sys.argv[1:]),
+        "command": " ".join(["python -m", f"benchmarks.{Path(script).stem}", *sys.argv[1:]]),
         "machine": machine(device),
     }
 
