@@ -56,9 +56,14 @@ def test_a_score_is_read_though_earlier_ones_have_ended_the_process(song):
 
 
 def test_a_score_has_a_limit_of_time(song, monkeypatch):
-    read(song)
-    monkeypatch.setattr(engraver, "MAX_SECONDS", 0.001)
-    with pytest.raises(UserError, match=rf"^{song}: .*more than 0.001 seconds[^\n]*$"):
+    def start_silent():
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    engraver.engraver().stop()
+    monkeypatch.setattr(engraver, "MAX_SECONDS", 0.1)
+    monkeypatch.setattr(engraver, "_start", start_silent)
+    with pytest.raises(UserError, match=rf"^{song}: .*more than 0.1 seconds[^\n]*$"):
         read(song)
     assert current() is None
     monkeypatch.undo()
