@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def trained(name: str, out: Path, more: Sequence[str] = ()) -> Path:
-    """Train a model in the steps of its recipe, or resume; return the last run, or its average."""
+    """Train a model in the steps of its recipe, or resume; return the folder of the model."""
     folders = [Path()]
     for i, settings in enumerate(RECIPES["runs"][name]):
         folder = out / f"{name}-{i}"
@@ -75,6 +75,11 @@ def trained(name: str, out: Path, more: Sequence[str] = ()) -> Path:
             folder = out / f"{name}-{i}-average"
             model.save_pretrained(folder)
         folders.append(folder)
+    if factor := RECIPES["key_factors"].get(name):
+        model = load(folders[-1])
+        model.model.inputs["key"].weight.data *= factor
+        folders.append(out / f"{name}-key")
+        model.save_pretrained(folders[-1])
     return folders[-1]
 
 
